@@ -14,6 +14,10 @@ use crate::{
 /// `{"__float__": "Infinity"}`.
 const TAGGED_FLOAT: &str = "__float__";
 
+/// The longest file that is read. Real ones stay under a few megabytes, and what is parsed
+/// takes several times the memory.
+const MOST_BYTES: u64 = 16 << 20;
+
 /// Reads the JSON file `name` of the folder `dir`; `None` when there is none, or only a link to
 /// nothing.
 ///
@@ -22,11 +26,11 @@ const TAGGED_FLOAT: &str = "__float__";
 /// that stands twice counts as the last one says.
 ///
 /// # Errors
-/// [`Kind::ModelFormat`] for malformed JSON and for a file of more than `most_bytes`, and what
-/// the system reports; all name the file.
-pub(crate) fn read_json(dir: &Path, name: &str, most_bytes: u64) -> Result<Option<Value>> {
+/// [`Kind::ModelFormat`] for malformed JSON and for a file of more than 16 MiB, and what the
+/// system reports; all name the file.
+pub(crate) fn read_json(dir: &Path, name: &str) -> Result<Option<Value>> {
     let path = dir.join(name);
-    let Some(bytes) = read_if_there(&path, most_bytes)? else {
+    let Some(bytes) = read_if_there(&path, MOST_BYTES)? else {
         return Ok(None);
     };
     parse_json(&bytes).map(Some).map_err(|error| {
@@ -111,12 +115,10 @@ mod tests {
 
     use super::*;
 
-    const MOST: u64 = 1000;
-
     fn read(bytes: impl AsRef<[u8]>) -> Result<Value> {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("config.json"), bytes).unwrap();
-        read_json(dir.path(), "config.json", MOST).map(Option::unwrap)
+        read_json(dir.path(), "config.json").map(Option::unwrap)
     }
 
     #[test]
@@ -184,26 +186,18 @@ mod tests {
 
     #[test]
     fn size_is_bounded_and_absence_is_no_error() {
-        let error = read(" ".repeat(1001)).unwrap_err();
+        let error = read(" ".repeat((16 << 20) + 1)).unwrap_err();
         assert_eq!(error.kind(), Kind::ModelFormat);
         assert!(
             error
                 .message()
-                .contains("config.json is larger than 1000 bytes: 1001"),
+                .ends_with("config.json is larger than 16777216 bytes: 16777217"),
             "{error}"
         );
 
         let dir = tempfile::tempdir().unwrap();
-        assert!(
-            read_json(dir.path(), "config.json", MOST)
-                .unwrap()
-                .is_none()
-        );
+        assert!(read_json(dir.path(), "config.json").unwrap().is_none());
         std::os::unix::fs::symlink("nowhere", dir.path().join("config.json")).unwrap();
-        assert!(
-            read_json(dir.path(), "config.json", MOST)
-                .unwrap()
-                .is_none()
-        );
+        assert!(read_json(dir.path(), "config.json").unwrap().is_none());
     }
 }

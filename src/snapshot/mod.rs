@@ -211,6 +211,16 @@ impl Snapshot {
         &self.completeness
     }
 
+    /// Opens the files to load, in the order of [`weights`](Self::weights).
+    ///
+    /// # Errors
+    /// As [`require_complete`](Self::require_complete) and [`Shard::open`].
+    pub(crate) fn open_weights(&self) -> Result<Vec<Shard>> {
+        self.require_complete()?;
+        let files = self.weights.iter();
+        files.map(|file| Shard::open(&file.path)).collect()
+    }
+
     /// Goes on only with a complete folder.
     ///
     /// # Errors
