@@ -11,6 +11,7 @@
 
 mod arguments;
 mod error;
+mod layout;
 mod status;
 
 pub(crate) use arguments::*;

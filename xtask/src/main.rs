@@ -1,7 +1,12 @@
 //! The project's own commands: `cargo xtask COMMAND`.
 
+mod dist;
+mod files;
+mod header;
+mod layout;
 mod mlx;
 mod process;
+mod source;
 
 use std::{
     path::{Path, PathBuf},
@@ -12,13 +17,24 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
-  mlx       prepare MLX on Linux (once a clone; quick when nothing changed)";
+  mlx       prepare MLX on Linux (once a clone; quick when nothing changed)
+  header    write include/mlxb.h and what goes with it from src/ffi
+  header --check
+            fail when that would change anything
+  dist [PROFILE]
+            link the library as it is shipped into target/dist (profile: release)
+  exports   fail unless it exports exactly the header's symbols";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["mlx"] => mlx::prepare(),
+        ["header"] => header::header(false),
+        ["header", "--check"] => header::header(true),
+        ["dist"] => dist::dist("release"),
+        ["dist", profile] => dist::dist(profile),
+        ["exports"] => dist::check_exports(),
         _ => Err(USAGE.into()),
     };
     match done {

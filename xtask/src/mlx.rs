@@ -5,10 +5,8 @@
 //! mlx-sys's build script.
 
 use std::{
-    ffi::OsStr,
     fs,
     hash::{DefaultHasher, Hash, Hasher},
-    io::ErrorKind,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
@@ -16,6 +14,7 @@ use std::{
 
 use crate::{
     Result,
+    files::{remove, with_extension},
     process::{output, run},
 };
 
@@ -24,6 +23,9 @@ const TARGET: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "x86_64-unknown-linux-gnu"
 };
+
+/// To be raised when [`Recipe::make`] does something else with the same input.
+const STEPS: u32 = 1;
 
 /// Prepares MLX, unless the same preparation is already there.
 pub(crate) fn prepare() -> Result<()> {
@@ -67,7 +69,7 @@ struct Recipe {
     shim: String,
     openblas: Option<PathBuf>,
     mlx_c: PathBuf,
-    steps: &'static str,
+    steps: u32,
 }
 
 impl Recipe {
@@ -80,7 +82,7 @@ impl Recipe {
             shim: read("linux/shim.cpp")?,
             openblas: openblas(),
             mlx_c: package_folder(root, "mlx-sys")?.join("src/mlx-c"),
-            steps: include_str!("mlx.rs"),
+            steps: STEPS,
         })
     }
 
@@ -99,7 +101,7 @@ impl Recipe {
             .arg(xtask.join("requirements.txt")))?;
         self.replace_blas(&wheel.join("mlx_cpu.libs"))?;
 
-        let mut sources = files(&self.mlx_c.join("mlx/c"), "cpp")?;
+        let mut sources = with_extension(&self.mlx_c.join("mlx/c"), "cpp")?;
         sources.push(linux.join("shim.cpp"));
         let objects = out.join("objects");
         cc::Build::new()
@@ -124,7 +126,7 @@ impl Recipe {
         remove(&objects)?;
 
         // As mlx-sys's own build script calls bindgen, but for the half types.
-        files(&self.mlx_c.join("mlx/c"), "h")?
+        with_extension(&self.mlx_c.join("mlx/c"), "h")?
             .iter()
             .fold(bindgen::builder(), |builder, header| {
                 builder.header(header.to_string_lossy())
@@ -148,7 +150,7 @@ impl Recipe {
             eprintln!("no OpenBLAS found: install libopenblas0 for fast matrix products");
             return Ok(());
         };
-        for library in files(libraries, "0")? {
+        for library in with_extension(libraries, "0")? {
             if library
                 .file_name()
                 .is_some_and(|name| name.to_string_lossy().starts_with("libblas"))
@@ -210,23 +212,4 @@ fn package_folder(root: &Path, name: &str) -> Result<PathBuf> {
         .ok_or_else(|| format!("not among the dependencies: {name}"))?;
     let folder = Path::new(manifest).parent();
     Ok(folder.expect("a manifest is in a folder").to_owned())
-}
-
-/// The files of a folder that end in `.extension`, sorted.
-fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let mut found = fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<Vec<_>>>()?;
-    found.retain(|path| path.extension() == Some(OsStr::new(extension)));
-    found.sort();
-    Ok(found)
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(format!("cannot remove {}: {error}", folder.display()).into())
-        }
-        _ => Ok(()),
-    }
 }
