@@ -98,15 +98,21 @@ impl Header {
         Ok(length)
     }
 
+    /// Checks what the format asks of the header's first byte.
+    pub(super) fn check_first_byte(path: &Path, json: &[u8]) -> Result<()> {
+        match json.first() {
+            Some(b'{') => Ok(()),
+            _ => Err(corrupt(path, "header does not begin with {".into())),
+        }
+    }
+
     /// Parses `json`, the header of a file of `file_bytes`, and checks every tensor's range
     /// against the file, its shape and the other tensors. `path` is for messages.
     ///
     /// # Errors
     /// [`Kind::Corrupt`], naming the file and, where there is one, the tensor.
     pub(crate) fn parse(path: &Path, json: &[u8], file_bytes: u64) -> Result<Self> {
-        if json.first() != Some(&b'{') {
-            return Err(corrupt(path, "header does not begin with {".into()));
-        }
+        Self::check_first_byte(path, json)?;
         let mut at = None;
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         let raw = deserializer

@@ -43,6 +43,8 @@ impl Shard {
         let header_bytes = Header::check_length(path, first, file_bytes)?;
         let header_bytes = usize::try_from(header_bytes).expect("checked to be at most 100 MB");
         let after_prefix = &first[PREFIX_BYTES as usize..];
+        // A long header is not fetched for nothing.
+        Header::check_first_byte(path, after_prefix)?;
         let header = if let Some(json) = after_prefix.get(..header_bytes) {
             Header::parse(path, json, file_bytes)?
         } else {

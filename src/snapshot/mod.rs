@@ -101,7 +101,7 @@ impl Snapshot {
             // A name that is not UTF-8 can stand in no index; no model has one.
             let Some(name) = name.to_str() else { continue };
             if let Some(at) = NEEDED.iter().position(|needed| *needed == name) {
-                missing[at] &= !is_file_with_content(&dir.join(name));
+                missing[at] = missing[at] && !is_file_with_content(&dir.join(name));
             } else if name == INDEX {
                 has_index = is_file_with_content(&dir.join(name));
             } else if is_weight_file(name)
