@@ -104,7 +104,7 @@ fn added_token(value: &Value, is_special: bool) -> Option<AddedToken> {
 }
 
 /// The JSON object in a file, or nothing if there is no such file.
-pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
+pub(crate) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
     let Some(text) = read_text(path)? else {
         return Ok(None);
     };
@@ -122,7 +122,7 @@ pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
 }
 
 /// The text of a file, or nothing if there is no such file.
-pub(super) fn read_text(path: &Path) -> Result<Option<String>> {
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

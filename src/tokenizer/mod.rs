@@ -30,9 +30,10 @@ use std::path::Path;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper};
 
+pub(crate) use self::config::{read_object, read_text};
 pub use self::stream::Detokenizer;
 
-use self::config::{TokenizerConfig, read_text};
+use self::config::TokenizerConfig;
 use self::pipeline::Pipeline;
 use crate::error::{Error, Kind, Result};
 

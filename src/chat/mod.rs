@@ -1,0 +1,32 @@
+//! Conversations as prompts: chat templates and what they need.
+//!
+//! [`ChatTemplate`] renders a request, the JSON that a client would send to a hosted API,
+//! through the model's own Jinja template, as transformers does with Jinja2.
+//!
+//! ```no_run
+//! # fn main() -> mlxb::Result<()> {
+//! use serde_json::json;
+//!
+//! let directory = "models/smol".as_ref();
+//! let tokenizer = mlxb::tokenizer::Tokenizer::load(directory)?;
+//! let template = mlxb::chat::ChatTemplate::load(directory, &tokenizer)?;
+//! let prompt = template.render(&json!({"messages": [{"role": "user", "content": "Hi"}]}))?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod continuation;
+mod environment;
+mod python;
+mod request;
+mod source;
+mod syntax;
+mod template;
+mod tools;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::clock::Clock;
+pub use self::template::ChatTemplate;

@@ -1,0 +1,170 @@
+//! A model's chat templates, compiled.
+
+use std::path::Path;
+
+use minijinja::value::Serde;
+use minijinja::{Environment, ErrorKind};
+use serde_json::Value;
+
+use super::clock::Clock;
+use super::continuation::Continuation;
+use super::environment::{Refusal, environment};
+use super::request::Request;
+use super::source::{self, DEFAULT, Sources};
+use super::syntax::without_generation_blocks;
+use crate::error::{Error, Kind, Result};
+use crate::tokenizer::Tokenizer;
+
+/// The longest prompt that a template may write, in bytes.
+const OUTPUT_LIMIT_BYTES: usize = 256 << 20;
+
+/// The chat templates of a model, ready to render. Immutable; all threads may use it at once.
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    sources: Sources,
+    special_tokens: Vec<(String, String)>,
+}
+
+impl ChatTemplate {
+    /// Reads and compiles the templates of a model folder.
+    ///
+    /// # Errors
+    /// `Template` if the model has no template or one does not compile, `ModelFormat` if a
+    /// file is malformed.
+    pub fn load(directory: &Path, tokenizer: &Tokenizer) -> Result<Self> {
+        Self::load_with_clock(directory, tokenizer, Clock::System)
+    }
+
+    /// As [`load`](Self::load), with the time that templates are told.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn load_with_clock(directory: &Path, tokenizer: &Tokenizer, clock: Clock) -> Result<Self> {
+        let sources = source::load(directory)?;
+        if sources.is_empty() {
+            return Err(Error::new(
+                Kind::Template,
+                format!("model has no chat template: {}", directory.display()),
+            ));
+        }
+        Self::compile(sources, tokenizer.named_tokens().to_vec(), clock)
+    }
+
+    pub(super) fn compile(
+        sources: Sources,
+        special_tokens: Vec<(String, String)>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let mut environment = environment(clock);
+        for (name, source) in &sources {
+            environment
+                .add_template_owned(name.clone(), without_generation_blocks(source).into_owned())
+                .map_err(|error| template_error("chat template does not compile", &error))?;
+        }
+        Ok(Self {
+            environment,
+            sources,
+            special_tokens,
+        })
+    }
+
+    /// The prompt for a request: an object with `messages`, and optionally `tools`,
+    /// `documents`, `add_generation_prompt` (true unless given), `continue_final_message`,
+    /// `chat_template` (the name of one of several) and variables of the template, either
+    /// beside these or in `chat_template_kwargs`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the request is malformed, `Template` with the template's own
+    /// words if it refuses the conversation or fails.
+    pub fn render(&self, request: &Value) -> Result<String> {
+        let request = Request::parse(request)?;
+        let (name, source) = self.choose(&request)?;
+        match &request.continues {
+            None => self.run(name, &request),
+            Some(field) => {
+                let mut marked = request.clone();
+                let continuation = Continuation::mark(&mut marked, field, source)?;
+                continuation.cut(self.run(name, &marked)?)
+            }
+        }
+    }
+
+    fn run(&self, name: &str, request: &Request) -> Result<String> {
+        let template = self
+            .environment
+            .get_template(name)
+            .expect("compiled when the model was loaded");
+        let context = minijinja::Value::from(Serde(request.context(&self.special_tokens)));
+        let mut output = BoundedOutput::default();
+        template
+            .render_captured_to(context, &mut output)
+            .map_err(|error| template_error("chat template failed", &error))?;
+        String::from_utf8(output.bytes)
+            .map_err(|_| Error::new(Kind::Template, "chat template wrote invalid utf-8"))
+    }
+
+    /// The template that the request names, or the one for tools if there are tools.
+    fn choose(&self, request: &Request) -> Result<&(String, String)> {
+        let named = |name: &str| self.sources.iter().find(|(other, _)| other == name);
+        if let Some(name) = &request.template {
+            return named(name).ok_or_else(|| {
+                Error::new(
+                    Kind::NotFound,
+                    format!("model has no chat template of this name: {name}"),
+                )
+            });
+        }
+        let for_tools = request.tools.as_ref().and_then(|_| named("tool_use"));
+        for_tools.or_else(|| named(DEFAULT)).ok_or_else(|| {
+            let names: Vec<&str> = self.sources.iter().map(|(name, _)| name.as_str()).collect();
+            Error::new(
+                Kind::InvalidArgument,
+                format!("chat_template must name one of: {}", names.join(", ")),
+            )
+        })
+    }
+}
+
+/// Collects what a template writes up to a limit.
+#[derive(Default)]
+struct BoundedOutput {
+    bytes: Vec<u8>,
+}
+
+impl std::io::Write for BoundedOutput {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + bytes.len() > OUTPUT_LIMIT_BYTES {
+            return Err(std::io::Error::other("output exceeds its limit"));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The engine's error in one line, or the template's own words.
+fn template_error(what: &str, error: &minijinja::Error) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(Refusal(message)) = current.downcast_ref() {
+            return Error::new(Kind::Template, message.clone());
+        }
+        cause = current.source();
+    }
+    let line = error.line().map(|line| format!(" in line {line}"));
+    let message = match error.kind() {
+        ErrorKind::OutOfFuel => format!("{what}: too much work{}", line.unwrap_or_default()),
+        kind => format!(
+            "{what}{}: {kind}{}",
+            line.unwrap_or_default(),
+            error
+                .detail()
+                .map(|detail| format!(": {detail}"))
+                .unwrap_or_default()
+        ),
+    };
+    Error::new(Kind::Template, message)
+}
