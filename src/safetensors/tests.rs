@@ -487,6 +487,11 @@ proptest! {
                     covered += tensor.byte_len();
                 }
                 prop_assert_eq!(covered, bytes.len() as u64 - data_begin);
+                // Nothing passes that the reference refuses, but for types that it has not.
+                let is_known = |t: &TensorInfo| t.dtype != Dtype::Unknown;
+                if header.tensors().iter().all(is_known) {
+                    prop_assert!(reference.is_ok(), "{:?}", reference);
+                }
             }
             Err(error) => {
                 prop_assert!(!error.message().contains(['\n', '\0']));

@@ -113,6 +113,8 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
 mod tests {
     use std::fs;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(bytes: impl AsRef<[u8]>) -> Result<Value> {
@@ -199,5 +201,26 @@ mod tests {
         assert!(read_json(dir.path(), "config.json").unwrap().is_none());
         std::os::unix::fs::symlink("nowhere", dir.path().join("config.json")).unwrap();
         assert!(read_json(dir.path(), "config.json").unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn tagging_changes_no_json_and_never_panics(
+            text in "[-NaInfity\"\\\\:,{}\\[\\] 0-9]{0,40}",
+        ) {
+            if let Ok(value) = serde_json::from_str::<Value>(&text) {
+                prop_assert_eq!(parse_json(text.as_bytes()).unwrap(), value);
+            } else {
+                let _ = parse_json(text.as_bytes());
+            }
+        }
+
+        #[test]
+        fn words_in_strings_are_left_alone(text in ".*(NaN|Infinity).*") {
+            let json = serde_json::json!({ &text: [&text] }).to_string();
+            let with_bare = format!("[{json}, NaN]");
+            let value = parse_json(with_bare.as_bytes()).unwrap();
+            prop_assert_eq!(&value[0][&text][0], &text);
+        }
     }
 }

@@ -44,6 +44,9 @@ const NEEDED: [&str; 2] = [CONFIG, "tokenizer.json"];
 /// The longest index and list of files; some 100,000 tensors fit.
 const MOST_LIST_BYTES: u64 = 64 << 20;
 
+/// As many missing files as a message names.
+const MOST_NAMED: usize = 3;
+
 /// A weight file of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WeightFile {
@@ -224,23 +227,26 @@ impl Snapshot {
     /// Goes on only with a complete folder.
     ///
     /// # Errors
-    /// [`Kind::ModelFormat`] naming the folder and the first missing file; the error's detail
+    /// [`Kind::ModelFormat`] naming the folder and the first missing files; the error's detail
     /// names them all.
     pub(crate) fn require_complete(&self) -> Result<()> {
         let Completeness::Partial { missing } = &self.completeness else {
             return Ok(());
         };
-        let shown: Vec<String> = missing
+        let names: Vec<String> = missing
             .iter()
             .map(|name| Escaped(name).to_string())
             .collect();
-        let (first, others) = shown.split_first().expect("a partial folder misses a file");
-        let dir = EscapedPath(&self.dir);
-        let message = match others.len() {
-            0 => format!("{dir}: incomplete model, missing: {first}"),
-            more => format!("{dir}: incomplete model, missing {more} more files and: {first}"),
-        };
-        Err(Error::new(Kind::ModelFormat, message).with_detail(shown.join("\n")))
+        let shown = names.len().min(MOST_NAMED);
+        let mut message = format!(
+            "{}: incomplete model, missing: {}",
+            EscapedPath(&self.dir),
+            names[..shown].join(", ")
+        );
+        if names.len() > shown {
+            message += &format!(" and {} more", names.len() - shown);
+        }
+        Err(Error::new(Kind::ModelFormat, message).with_detail(names.join("\n")))
     }
 }
 

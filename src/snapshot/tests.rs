@@ -187,6 +187,14 @@ fn empty_files_and_links_to_nothing_are_missing() {
     let snapshot = folder.inspect().unwrap();
     assert_eq!(names(snapshot.weights()), [shard(1)]);
     assert_eq!(missing(&snapshot), [shard(2), shard(3), shard(4)]);
+    folder.write("config.json", b"");
+    let error = folder.inspect().unwrap().require_complete().unwrap_err();
+    let named = format!(
+        "missing: config.json, {}, {} and 1 more",
+        shard(2),
+        shard(3)
+    );
+    assert!(error.message().ends_with(&named), "{error}");
 }
 
 #[test]
@@ -223,7 +231,7 @@ fn a_folder_without_a_model_is_partial() {
     assert!(
         error
             .message()
-            .ends_with("missing 1 more files and: config.json"),
+            .ends_with(": incomplete model, missing: config.json, model.safetensors"),
         "{error}"
     );
     assert_eq!(error.detail(), Some("config.json\nmodel.safetensors"));
