@@ -263,3 +263,61 @@ extern \"C\" {{
 ";
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DECLARATIONS: &str = "\
+#define MLXB_STOP 1
+
+/**
+ * Text, see [`mlxb_string_free`].
+ *
+ * # Safety
+ * A promise.
+ */
+typedef struct {
+    /**
+     * The bytes.
+     */
+    const char *ptr;
+
+    size_t len;
+} mlxb_str;
+
+/** Hears of { events. */
+typedef int32_t (*mlxb_event_fn)(void *user_data,
+                                 const mlxb_event *event);
+
+const char *mlxb_status_name(int32_t status);
+";
+
+    #[test]
+    fn declarations_fall_apart_into_named_items() {
+        let items = items(DECLARATIONS);
+        let names: Vec<_> = items.iter().map(|item| name(item).unwrap()).collect();
+        let wanted = ["MLXB_STOP", "mlxb_str", "mlxb_event_fn", "mlxb_status_name"];
+        assert_eq!(names, wanted);
+    }
+
+    #[test]
+    fn comments_lose_what_only_rust_needs() {
+        let item = for_c(&items(DECLARATIONS)[1]).unwrap();
+        let wanted = "\
+/** Text, see `mlxb_string_free`. */
+typedef struct {
+    /** The bytes. */
+    const char *ptr;
+
+    size_t len;
+} mlxb_str;";
+        assert_eq!(item, wanted);
+    }
+
+    #[test]
+    fn words_of_rust_are_refused() {
+        let error = for_c("/** An `Option<u8>`. */\nvoid f(void);").unwrap_err();
+        assert!(error.to_string().contains("Option<"), "{error}");
+    }
+}

@@ -177,3 +177,54 @@ pub(crate) fn c(layouts: &[Layout]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    macro_rules! with_source {
+        ($($code:tt)*) => {
+            $($code)*
+            const SOURCE: &str = stringify!($($code)*);
+        };
+    }
+
+    with_source! {
+        #[repr(C)]
+        pub struct Inner {
+            pub flag: u8,
+            pub ratio: f64,
+        }
+        #[repr(C)]
+        pub struct Outer {
+            pub kind: i32,
+            pub inner: Inner,
+            pub letters: [u8; 5],
+            pub call: Option<unsafe extern "C" fn(i32) -> i32>,
+            pub last: u16,
+        }
+    }
+
+    #[test]
+    fn computed_as_the_compiler_does() {
+        let source = Source {
+            path: "source.rs".into(),
+            room: "source".to_owned(),
+            items: syn::parse_file(SOURCE).unwrap().items,
+        };
+        let layouts = of(&[source]).unwrap();
+        let outer = &layouts[1];
+        assert_eq!(outer.size, size_of::<Outer>());
+        let offsets: Vec<_> = outer.fields.iter().map(|(_, offset)| *offset).collect();
+        let wanted = [
+            offset_of!(Outer, kind),
+            offset_of!(Outer, inner),
+            offset_of!(Outer, letters),
+            offset_of!(Outer, call),
+            offset_of!(Outer, last),
+        ];
+        assert_eq!(offsets, wanted);
+    }
+}

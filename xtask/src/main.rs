@@ -4,6 +4,7 @@ mod dist;
 mod files;
 mod header;
 mod layout;
+mod licences;
 mod mlx;
 mod process;
 mod source;
@@ -23,7 +24,8 @@ usage: cargo xtask COMMAND
             fail when that would change anything
   dist [PROFILE]
             link the library as it is shipped into target/dist (profile: release)
-  exports   fail unless it exports exactly the header's symbols";
+  exports   fail unless it exports exactly the header's symbols
+  licences  fail when a dependency's licence is not allowed";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["dist"] => dist::dist("release"),
         ["dist", profile] => dist::dist(profile),
         ["exports"] => dist::check_exports(),
+        ["licences"] => licences::check(),
         _ => Err(USAGE.into()),
     };
     match done {

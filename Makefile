@@ -1,0 +1,49 @@
+# `make` alone lists the targets. Everything they need is prepared by them.
+
+PROFILE ?= release
+export PROFILE
+
+.PHONY: help prepare dist demo test test-c parity bench check-abi lint
+
+help:
+	@echo 'make demo        ask a small model: PROMPT="..." MODEL=folder'
+	@echo 'make dist        the library, its header and pkg-config file in target/dist'
+	@echo 'make test        all tests; the last line counts them'
+	@echo 'make test-c      the tests of the C ABI: plain, sanitized, under valgrind'
+	@echo 'make parity      the comparison with mlx-lm'
+	@echo 'make bench       the speed comparison with mlx-lm'
+	@echo 'make check-abi   the header and the exported symbols'
+	@echo 'make lint        formatting, clippy, documentation, licences'
+
+prepare:
+	@tools/prepare-system
+	@cargo xtask mlx
+
+dist: prepare
+	@cargo xtask dist $(PROFILE)
+
+demo: dist
+	@mkdir -p target/demo
+	@PKG_CONFIG_PATH=target/dist/lib/pkgconfig; export PKG_CONFIG_PATH; \
+	cc -std=c99 -Wall -Wextra -O2 examples/c/generate.c -o target/demo/generate \
+	    $$(pkg-config --cflags --libs mlxb) -Wl,-rpath,$(CURDIR)/target/dist/lib
+	@target/demo/generate "$${MODEL:-$$(tools/test-model f32)}" \
+	    "$${PROMPT:-What is the capital of Japan?}"
+
+test: dist
+	@tools/test
+
+test-c: dist
+	@tests/c/run
+
+parity: prepare
+	@cargo test --locked --profile $(PROFILE) --test parity
+
+bench: prepare
+	@cargo bench --locked --bench against_mlx_lm
+
+check-abi: dist
+	@tools/check-abi
+
+lint: prepare
+	@tools/lint

@@ -1,0 +1,55 @@
+/* Checks that count. A test is a program that ends with `return check_summary();`. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int checks_passed, checks_failed;
+
+/* Any thread may check. */
+static inline int check_count(int passed) {
+    __atomic_add_fetch(passed ? &checks_passed : &checks_failed, 1, __ATOMIC_RELAXED);
+    return passed;
+}
+
+#define CHECK(condition)                                                             \
+    (check_count((condition) ? 1 : 0)                                                \
+         ? (void)0                                                                   \
+         : (void)fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition))
+
+#define CHECK_INT(expected, actual) \
+    check_int(__FILE__, __LINE__, #actual, (long long)(expected), (long long)(actual))
+static inline void check_int(const char *file, int line, const char *what, long long expected,
+                             long long actual) {
+    if (!check_count(expected == actual))
+        fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", file, line, what, actual, expected);
+}
+
+#define CHECK_STR(expected, actual) check_str(__FILE__, __LINE__, #actual, expected, actual)
+static inline void check_str(const char *file, int line, const char *what, const char *expected,
+                             const char *actual) {
+    if (!check_count(actual && strcmp(expected, actual) == 0))
+        fprintf(stderr, "%s:%d: %s is \"%s\", not \"%s\"\n", file, line, what,
+                actual ? actual : "(NULL)", expected);
+}
+
+/* The folder of a test model: "f32", "bf16", "mlx4" or "tiny". */
+static inline const char *test_model(const char *name) {
+    static char path[4096];
+    const char *models = getenv("MLXB_TEST_MODELS");
+    if (!models) {
+        fprintf(stderr, "MLXB_TEST_MODELS is not set: run tests/c/run\n");
+        exit(2);
+    }
+    snprintf(path, sizeof path, "%s/%s", models, name);
+    return path;
+}
+
+static inline int check_summary(void) {
+    printf("%d passed, %d failed\n", checks_passed, checks_failed);
+    return checks_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif
