@@ -3,7 +3,7 @@
 PROFILE ?= release
 export PROFILE
 
-.PHONY: help prepare dist demo test test-c parity bench check-abi lint
+.PHONY: help prepare dist demo test test-c parity bench check-abi lint ci
 
 help:
 	@echo 'make demo        ask a small model: PROMPT="..." MODEL=folder'
@@ -31,7 +31,7 @@ demo: dist
 	    "$${PROMPT:-What is the capital of Japan?}"
 
 test: dist
-	@tools/test
+	@tools/test rust c
 
 test-c: dist
 	@tests/c/run
@@ -47,3 +47,7 @@ check-abi: dist
 
 lint: prepare
 	@tools/lint
+
+# All of it, in the order in which it fails soonest.
+ci: dist
+	@tools/test lint abi rust c demo
