@@ -1,0 +1,43 @@
+//! What lives on the engine thread, held from elsewhere.
+
+use std::mem::ManuallyDrop;
+
+use super::{Mlx, run_later};
+
+/// A value that only the engine thread touches: opened with [`Mlx`], dropped over there.
+pub(crate) struct Owned<T: Send + 'static>(ManuallyDrop<T>);
+
+// SAFETY: every access to the value takes a `&Mlx`, which exists on the engine thread only, so
+// no two threads ever share it; moving it there is what `T: Send` allows.
+unsafe impl<T: Send + 'static> Sync for Owned<T> {}
+
+impl<T: Send + 'static> Owned<T> {
+    pub(crate) fn new(value: T, _: &Mlx) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+
+    pub(crate) fn get(&self, _: &Mlx) -> &T {
+        &self.0
+    }
+
+    pub(crate) fn into_inner(self, _: &Mlx) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, so the value is taken once.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl<T: Send + 'static> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: this is the drop, so the value is taken once.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        // Without an engine (the process exits, or is a fork) the value can only be leaked:
+        // freeing it here would call MLX from the wrong thread.
+        let value = ManuallyDrop::new(value);
+        let free: Box<dyn FnOnce(&Mlx) + Send> =
+            Box::new(move |_| drop(ManuallyDrop::into_inner(value)));
+        if let Err(unsent) = run_later(free) {
+            std::mem::forget(unsent);
+        }
+    }
+}
