@@ -126,7 +126,8 @@ impl RopeScaling {
             let value = fields.positive(key)?;
             value.ok_or_else(|| fields.missing(key))
         };
-        let positive_or = |key, default| Ok(fields.positive(key)?.unwrap_or(default));
+        let positive_or =
+            |key, default| -> Result<f64> { Ok(fields.positive(key)?.unwrap_or(default)) };
         let (old_name, new_name) = (fields.string("type")?, fields.string("rope_type")?);
         if let (Some(old), Some(new)) = (old_name, new_name)
             && old != new

@@ -1,0 +1,179 @@
+//! The KV state of one token sequence, as callers hold it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{LayerCache, LoadedModel, Model};
+use crate::{
+    engine::{Mlx, Owned},
+    error::{Error, Kind, Result},
+};
+
+/// The state of a sequence: continue from it instead of running its tokens again. It keeps its
+/// model alive. Nothing here waits for the engine: forks share memory until one of them grows,
+/// and a trim takes effect when the state is used next.
+pub struct Kv {
+    model: Arc<LoadedModel>,
+    slot: Mutex<Slot>,
+}
+
+enum Slot {
+    Idle(State),
+    Busy,
+    Poisoned,
+}
+
+/// Tokens, and layers that have seen at least these.
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    pub(crate) tokens: Vec<u32>,
+    /// None before the first use.
+    pub(crate) layers: Option<Arc<Owned<Vec<LayerCache>>>>,
+}
+
+impl State {
+    /// The layers of exactly these tokens, for the engine to go on with. Moved where nobody
+    /// shares them.
+    pub(crate) fn into_layers(self, model: &LoadedModel, mlx: &Mlx) -> Vec<LayerCache> {
+        let Some(layers) = self.layers else {
+            return model.network(mlx).new_cache();
+        };
+        let mut layers = match Arc::try_unwrap(layers) {
+            Ok(layers) => layers.into_inner(mlx),
+            Err(shared) => shared.get(mlx).clone(),
+        };
+        for layer in &mut layers {
+            layer.trim_to(self.tokens.len());
+        }
+        layers
+    }
+}
+
+impl Kv {
+    /// The state of no tokens.
+    pub fn new(model: &Model) -> Self {
+        Self::from_state(Arc::clone(&model.0), State::default())
+    }
+
+    fn from_state(model: Arc<LoadedModel>, state: State) -> Self {
+        Self {
+            model,
+            slot: Mutex::new(Slot::Idle(state)),
+        }
+    }
+
+    /// Another state of the same tokens.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] while a generation uses it.
+    pub fn fork(&self) -> Result<Self> {
+        let state = self.with_idle(|state| Ok(state.clone()))?;
+        Ok(Self::from_state(Arc::clone(&self.model), state))
+    }
+
+    /// Goes back to the first `token_count` tokens.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] while a generation uses it, [`Kind::InvalidArgument`] when it has fewer
+    /// tokens. The state is unchanged then.
+    pub fn trim(&self, token_count: usize) -> Result<()> {
+        self.with_idle(|state| {
+            if token_count > state.tokens.len() {
+                return Err(Error::new(
+                    Kind::InvalidArgument,
+                    format!(
+                        "a kv of {} tokens cannot be trimmed to {token_count}",
+                        state.tokens.len()
+                    ),
+                ));
+            }
+            state.tokens.truncate(token_count);
+            Ok(())
+        })
+    }
+
+    /// The tokens that the state has seen.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] while a generation uses it.
+    pub fn tokens(&self) -> Result<Vec<u32>> {
+        self.with_idle(|state| Ok(state.tokens.clone()))
+    }
+
+    /// Whether it was made from `model`.
+    pub(crate) fn is_of(&self, model: &Model) -> bool {
+        Arc::ptr_eq(&self.model, &model.0)
+    }
+
+    /// Takes the state for exclusive use, until [`Lease::give_back`].
+    pub(crate) fn lease(&self) -> Result<Lease<'_>> {
+        let mut slot = self.slot();
+        match std::mem::replace(&mut *slot, Slot::Busy) {
+            Slot::Idle(state) => Ok(Lease {
+                kv: self,
+                state: Some(state),
+            }),
+            other => {
+                let error = other.error();
+                *slot = other;
+                Err(error)
+            }
+        }
+    }
+
+    fn with_idle<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        match &mut *self.slot() {
+            Slot::Idle(state) => work(state),
+            other => Err(other.error()),
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn error(&self) -> Error {
+        match self {
+            Self::Poisoned => Error::new(
+                Kind::Poisoned,
+                "an earlier failure left the kv unusable: free it",
+            ),
+            Self::Busy | Self::Idle(_) => {
+                Error::new(Kind::Busy, "the kv is in use by a generation")
+            }
+        }
+    }
+}
+
+/// Exclusive use of a [`Kv`]'s state. Dropped while the state is away, it leaves the kv poisoned.
+pub(crate) struct Lease<'a> {
+    kv: &'a Kv,
+    state: Option<State>,
+}
+
+impl Lease<'_> {
+    /// Tokens of the state.
+    pub(crate) fn token_count(&self) -> usize {
+        self.state.as_ref().map_or(0, |state| state.tokens.len())
+    }
+
+    /// The state, to be given back.
+    pub(crate) fn take(&mut self) -> State {
+        self.state.take().unwrap_or_default()
+    }
+
+    /// Makes the kv usable again.
+    pub(crate) fn give_back(&mut self, state: State) {
+        self.state = Some(state);
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        *self.kv.slot() = match self.state.take() {
+            Some(state) => Slot::Idle(state),
+            None => Slot::Poisoned,
+        };
+    }
+}

@@ -1,0 +1,127 @@
+//! The KV state of one layer.
+
+use mlx_rs::{Array, ops};
+
+use crate::engine::mlx::{MlxResult, replace_rows, slice_rows};
+
+/// One layer's state, of one of the kinds that architectures use. Matched exhaustively, so that
+/// a new kind cannot be forgotten where states are trimmed, measured or written.
+#[derive(Clone)]
+pub(crate) enum LayerCache {
+    /// Keys and values of every position.
+    Full(FullKv),
+}
+
+impl LayerCache {
+    /// Tokens seen.
+    pub(crate) fn offset(&self) -> usize {
+        match self {
+            Self::Full(kv) => kv.offset(),
+        }
+    }
+
+    /// Whether the state can go back to the first `token_count` tokens.
+    pub(crate) fn can_trim_to(&self, token_count: usize) -> bool {
+        match self {
+            Self::Full(kv) => token_count <= kv.offset(),
+        }
+    }
+
+    /// Goes back to the first `token_count` tokens, where [`Self::can_trim_to`] says so.
+    pub(crate) fn trim_to(&mut self, token_count: usize) {
+        match self {
+            Self::Full(kv) => kv.trim_to(token_count),
+        }
+    }
+
+    /// Bytes of its buffers, growth room included.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Full(kv) => kv.bytes(),
+        }
+    }
+
+    /// The arrays to evaluate before the state counts as computed.
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = &Array> {
+        match self {
+            Self::Full(kv) => kv.buffers.iter().flat_map(|(keys, values)| [keys, values]),
+        }
+    }
+}
+
+/// Keys and values of every position: \[1, heads, positions, head dim\], of which the first
+/// `offset` positions count. Cloning shares the buffers; MLX copies them when one side writes.
+#[derive(Clone, Default)]
+pub(crate) struct FullKv {
+    buffers: Option<(Array, Array)>,
+    offset: i32,
+}
+
+impl FullKv {
+    /// Positions by which the buffers grow.
+    pub(crate) const STEP: i32 = 256;
+
+    pub(crate) fn offset(&self) -> usize {
+        self.offset as usize
+    }
+
+    fn trim_to(&mut self, token_count: usize) {
+        self.offset = self
+            .offset
+            .min(i32::try_from(token_count).unwrap_or(i32::MAX));
+    }
+
+    fn bytes(&self) -> usize {
+        self.buffers
+            .as_ref()
+            .map_or(0, |(keys, values)| keys.nbytes() + values.nbytes())
+    }
+
+    /// Appends \[1, heads, new positions, head dim\] and returns all keys and values so far.
+    ///
+    /// # Errors
+    /// MLX's. The state is unusable then.
+    pub(crate) fn append(&mut self, keys: &Array, values: &Array) -> MlxResult<(Array, Array)> {
+        let (previous, added) = (self.offset, keys.dim(2));
+        let end = previous + added;
+        let (all_keys, all_values) = match self.buffers.take() {
+            Some((all_keys, all_values)) if end <= all_keys.dim(2) => (all_keys, all_values),
+            Some((all_keys, all_values)) => (
+                grow(all_keys, previous, added)?,
+                grow(all_values, previous, added)?,
+            ),
+            None => (room(keys, added)?, room(values, added)?),
+        };
+        let all_keys = replace_rows(all_keys, keys, previous)?;
+        let all_values = replace_rows(all_values, values, previous)?;
+        self.offset = end;
+        let seen = if end < all_keys.dim(2) {
+            (
+                slice_rows(&all_keys, 0, end)?,
+                slice_rows(&all_values, 0, end)?,
+            )
+        } else {
+            (all_keys.clone(), all_values.clone())
+        };
+        self.buffers = Some((all_keys, all_values));
+        Ok(seen)
+    }
+}
+
+/// Zeros like `rows`, enough positions for `added` rounded up to the step.
+fn room(rows: &Array, added: i32) -> MlxResult {
+    let positions = (FullKv::STEP + added - 1) / FullKv::STEP * FullKv::STEP;
+    let shape = rows.shape();
+    ops::zeros_dtype(&[shape[0], shape[1], positions, shape[3]], rows.dtype())
+}
+
+/// `buffer` cut to its first `used` positions, with room for `added` behind them.
+fn grow(buffer: Array, used: i32, added: i32) -> MlxResult {
+    let new = room(&buffer, added)?;
+    let kept = if used == buffer.dim(2) {
+        buffer
+    } else {
+        slice_rows(&buffer, 0, used)?
+    };
+    ops::concatenate(&[&kept, &new], 2)
+}

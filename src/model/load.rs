@@ -1,0 +1,226 @@
+//! From a folder to a model. The caller's thread reads; the engine adopts one tensor at a time,
+//! so that generations that run meanwhile go on between two of them.
+
+use std::{collections::HashMap, path::Path, sync::Arc, thread};
+
+use mlx_rs::{Array, Dtype as MlxDtype};
+
+use super::{
+    DeviceKind, LoadedModel, ModelInfo, Network,
+    config::ModelConfig,
+    generation_defaults::GenerationDefaults,
+    llama::{self, Llama},
+    module_path::in_text_model,
+    parameters::{Modules, Parameter, Plan},
+};
+use crate::{
+    cancel::{Cancel, Flow, cancelled},
+    chat::ChatTemplate,
+    engine::{Engine, Mlx, Owned, Pages, engine},
+    error::{Error, Kind, Result},
+    footprint::Shape,
+    memory,
+    safetensors::{Dtype, Shard},
+    snapshot::{Role, Snapshot, WeightFile},
+    supported::Architecture,
+    tokenizer::Tokenizer,
+};
+
+/// How to load a model.
+#[derive(Default)]
+pub struct LoadOptions<'a> {
+    /// Where to compute.
+    pub device: DeviceKind,
+    /// Tokens of context to allow; the model's own number where None.
+    pub context_length: Option<usize>,
+    /// Told before each tensor and at the end: bytes read, and bytes in all. Called on the
+    /// loading thread; [`Flow::Stop`] cancels.
+    pub on_progress: Option<&'a mut dyn FnMut(u64, u64) -> Flow>,
+    /// Looked at before each tensor.
+    pub cancel: Option<Cancel>,
+}
+
+/// What is allowed where the configuration names no limit.
+const MOST_CONTEXT: usize = 1 << 30;
+
+/// Smaller tensors are copied: a mapping of their own would waste most of a page.
+const ADOPT_FROM_BYTES: usize = 64 * 1024;
+
+pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedModel> {
+    let cancel = options.cancel.take();
+    Cancel::check(cancel.as_ref())?;
+    let snapshot = Snapshot::inspect(dir)?;
+    let shards = snapshot.open_weights()?;
+    let is_main = |file: &&WeightFile| file.role == Role::Main;
+    let main_count = snapshot.weights().iter().take_while(is_main).count();
+    let mut config = ModelConfig::read(&snapshot)?;
+    config.settle_head(holds_a_head(&shards));
+    let defaults = GenerationDefaults::read(&snapshot)?;
+    let plan = Plan::new(
+        &match config.architecture {
+            Architecture::Llama => llama::modules(&config),
+        },
+        &shards,
+        main_count,
+        &config.quantization,
+        config.tie_word_embeddings,
+    )?;
+    memory::admit("the model", plan.bytes())?;
+    // The tokenizer takes about as long to parse as the weights of a small model to read.
+    thread::scope(|scope| {
+        let tokenizer = scope.spawn(|| Tokenizer::load(dir));
+        let engine = engine()?;
+        let tensors = read_all(engine, &shards, &plan, cancel.as_ref(), &mut options)?;
+        let tokenizer = tokenizer
+            .join()
+            .unwrap_or_else(|_| Err(Error::new(Kind::Panic, "loading the tokenizer panicked")))?;
+        let chat_template = ChatTemplate::load(dir, &tokenizer);
+        let info = info(&config, &plan, &tokenizer, &options);
+        let shape = shape(&config, &plan);
+        let device = options.device;
+        let network = engine.run(move |mlx| -> Result<_> {
+            let tensors = tensors
+                .into_iter()
+                .map(|(name, tensor)| (name, tensor.into_inner(mlx)))
+                .collect();
+            let mut modules = Modules::new(tensors, &plan);
+            let network = mlx.on(device, || match config.architecture {
+                Architecture::Llama => Llama::new(&config, &mut modules).map(Network::Llama),
+            })?;
+            Ok(Owned::new(network, mlx))
+        })??;
+        Ok(LoadedModel {
+            network,
+            tokenizer: Arc::new(tokenizer),
+            chat_template,
+            info,
+            shape,
+            defaults,
+        })
+    })
+}
+
+fn holds_a_head(shards: &[Shard]) -> bool {
+    let mut tensors = shards.iter().flat_map(Shard::tensors);
+    tensors.any(|tensor| in_text_model(&tensor.name).starts_with("lm_head."))
+}
+
+fn shape(config: &ModelConfig, plan: &Plan) -> Shape {
+    Shape {
+        layer_count: config.layer_count as u64,
+        head_count: config.head_count as u64,
+        kv_head_count: config.kv_head_count as u64,
+        head_dim: config.head_dim as u64,
+        hidden_size: config.hidden_size as u64,
+        intermediate_size: config.intermediate_size as u64,
+        vocab_size: config.vocab_size as u64,
+        element_bytes: plan.element_bytes(),
+    }
+}
+
+fn info(
+    config: &ModelConfig,
+    plan: &Plan,
+    tokenizer: &Tokenizer,
+    options: &LoadOptions<'_>,
+) -> ModelInfo {
+    let own = config.max_position_embeddings.unwrap_or(MOST_CONTEXT);
+    let mut eos_tokens = config.eos.ids().clone();
+    eos_tokens.extend(tokenizer.eos_id());
+    let named = config.eos.token();
+    eos_tokens.extend(named.and_then(|token| tokenizer.token_to_id(token)));
+    ModelInfo {
+        model_type: config.model_type.clone(),
+        context_length: options.context_length.map_or(own, |length| length.min(own)),
+        vocab_size: config.vocab_size,
+        layer_count: config.layer_count,
+        hidden_size: config.hidden_size,
+        weight_bytes: plan.bytes(),
+        kv_bytes_per_token: shape(config, plan).kv_bytes_per_token(),
+        // Files name ids beyond the vocabulary, too; nothing samples these.
+        eos_tokens: eos_tokens
+            .into_iter()
+            .filter(|&id| (id as usize) < config.vocab_size)
+            .collect(),
+        device: options.device,
+    }
+}
+
+fn read_all(
+    engine: &Engine,
+    shards: &[Shard],
+    plan: &Plan,
+    cancel: Option<&Cancel>,
+    options: &mut LoadOptions<'_>,
+) -> Result<HashMap<String, Owned<Array>>> {
+    let total = plan.bytes();
+    let mut done = 0;
+    let mut tensors = HashMap::with_capacity(plan.parameters.len());
+    let mut tell = |done| {
+        let on_progress = options.on_progress.as_mut();
+        match on_progress.map_or(Flow::Continue, |on_progress| on_progress(done, total)) {
+            Flow::Stop => Err(cancelled()),
+            Flow::Continue => Cancel::check(cancel),
+        }
+    };
+    for parameter in &plan.parameters {
+        tell(done)?;
+        let tensor = read(engine, &shards[parameter.shard], parameter)?;
+        tensors.insert(parameter.name.clone(), tensor);
+        done += parameter.tensor.byte_len();
+    }
+    tell(total)?;
+    Ok(tensors)
+}
+
+fn read(engine: &Engine, shard: &Shard, parameter: &Parameter) -> Result<Owned<Array>> {
+    let tensor = &parameter.tensor;
+    let shape = dimensions(parameter)?;
+    let dtype = dtype(parameter)?;
+    let bytes = usize::try_from(tensor.byte_len()).map_err(|_| too_large(parameter))?;
+    if bytes < ADOPT_FROM_BYTES {
+        let mut buffer = vec![0; bytes];
+        shard.read_exact_at(tensor, &mut buffer)?;
+        return engine.run(move |mlx| Owned::new(mlx.copy(&buffer, &shape, dtype), mlx));
+    }
+    let mut pages = Pages::new(bytes)?;
+    shard.read_exact_at(tensor, pages.as_mut_slice())?;
+    let adopt =
+        move |mlx: &Mlx| -> Result<_> { Ok(Owned::new(mlx.adopt(pages, &shape, dtype)?, mlx)) };
+    engine.run(adopt)?
+}
+
+fn dimensions(parameter: &Parameter) -> Result<Vec<i32>> {
+    let shape = &parameter.tensor.shape;
+    shape
+        .iter()
+        .map(|&length| i32::try_from(length).map_err(|_| too_large(parameter)))
+        .collect()
+}
+
+fn too_large(parameter: &Parameter) -> Error {
+    Error::new(
+        Kind::Unsupported,
+        format!("a tensor is too large: {}", parameter.name),
+    )
+}
+
+fn dtype(parameter: &Parameter) -> Result<MlxDtype> {
+    Ok(match parameter.tensor.dtype {
+        Dtype::F32 => MlxDtype::Float32,
+        Dtype::BF16 => MlxDtype::Bfloat16,
+        Dtype::F16 => MlxDtype::Float16,
+        Dtype::U32 => MlxDtype::Uint32,
+        Dtype::U8 => MlxDtype::Uint8,
+        _ => {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!(
+                    "a tensor has the unsupported type {}: {}",
+                    parameter.tensor.dtype_name(),
+                    parameter.name
+                ),
+            ));
+        }
+    })
+}
