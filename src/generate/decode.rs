@@ -1,0 +1,293 @@
+//! The decode loop, as a task of the engine: chunks of the prompt, then one token a step.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Sender, TrySendError};
+use mlx_rs::{Array, transforms};
+
+use super::{
+    control::Control,
+    penalties::History,
+    sampling::{Drawn, Logprobs, Sampler},
+};
+use crate::{
+    cancel::Cancel,
+    engine::{Mlx, Owned, Progress, Task, mlx::MlxResult},
+    error::{Error, Kind, Result},
+    model::{LayerCache, LoadedModel, State},
+};
+
+/// Decoded tokens after which MLX's allocator gives back what it keeps, as in mlx-lm.
+const CLEAR_EVERY: u64 = 256;
+
+/// What the engine tells the caller.
+pub(crate) enum Update {
+    /// So many prompt tokens have been run.
+    Prefill { done: usize },
+    /// A sampled token.
+    Token {
+        id: u32,
+        logprobs: Option<Box<Logprobs>>,
+    },
+    /// The last update: why it ended and the state that is left.
+    Ended(Ended),
+}
+
+/// How a generation ended on the engine's side.
+pub(crate) struct Ended {
+    pub(crate) reason: Result<EndReason>,
+    /// The layers, and how many of the request's tokens (prompt, then generated) they have seen.
+    pub(crate) layers: Owned<Vec<LayerCache>>,
+    pub(crate) fed_tokens: usize,
+    pub(crate) prefill: Duration,
+    pub(crate) decode: Duration,
+}
+
+/// Why the engine stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// The model sampled an end token.
+    Eos,
+    /// The number of tokens asked for is reached.
+    Length,
+    /// The caller's side raised the stop flag.
+    Stopped,
+    /// The cancel object was used.
+    Cancelled,
+}
+
+/// What to generate. All checked by the caller's side.
+pub(crate) struct Job {
+    pub(crate) model: Arc<LoadedModel>,
+    /// What the prompt continues.
+    pub(crate) state: State,
+    /// The state's tokens and the prompt, of which there is at least one token.
+    pub(crate) context: Vec<u32>,
+    pub(crate) prompt_tokens: usize,
+    /// Ends the answer like an end token of the model.
+    pub(crate) stop_tokens: Vec<u32>,
+    pub(crate) prefill_chunk: usize,
+    pub(crate) max_tokens: u64,
+    pub(crate) sampler: Sampler,
+    pub(crate) cancel: Option<Cancel>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) updates: Sender<Update>,
+}
+
+/// A running [`Job`].
+pub(crate) struct Decode {
+    job: Job,
+    stage: Stage,
+    layers: Vec<LayerCache>,
+    /// Everything that the host knows: the state's tokens, the prompt, the answer so far.
+    context: Vec<u32>,
+    answer_start: usize,
+    /// Tokens of the request that the layers have seen: of the prompt, then generated ones.
+    fed_tokens: usize,
+    generated: u64,
+    started: Instant,
+    first_token: Option<Instant>,
+}
+
+enum Stage {
+    Start,
+    Prefill,
+    /// The next token, computed or being computed.
+    Decode(Drawn),
+    Ending(Result<EndReason>),
+    Ended,
+}
+
+impl Decode {
+    pub(crate) fn new(mut job: Job) -> Self {
+        let context = std::mem::take(&mut job.context);
+        Self {
+            answer_start: context.len(),
+            context,
+            job,
+            stage: Stage::Start,
+            layers: Vec::new(),
+            fed_tokens: 0,
+            generated: 0,
+            started: Instant::now(),
+            first_token: None,
+        }
+    }
+
+    fn should_end(&self) -> Option<EndReason> {
+        if self.job.cancel.as_ref().is_some_and(Cancel::is_requested) {
+            Some(EndReason::Cancelled)
+        } else if self.job.control.is_stopped() {
+            Some(EndReason::Stopped)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the caller's side has room for what a step tells; if not, it will wake us.
+    fn has_room(&self) -> bool {
+        if !self.job.updates.is_full() {
+            return true;
+        }
+        self.job.control.await_room();
+        // Room may have been made before the flag was up.
+        !self.job.updates.is_full()
+    }
+
+    fn tell(&mut self, update: Update) {
+        if let Err(TrySendError::Disconnected(_)) = self.job.updates.try_send(update) {
+            // Nobody listens any more.
+            self.stage = Stage::Ended;
+        }
+    }
+
+    fn advance(&mut self, mlx: &Mlx) -> Result<()> {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Start => {
+                let state = std::mem::take(&mut self.job.state);
+                self.layers = state.into_layers(&self.job.model, mlx);
+                self.prefill(mlx)
+            }
+            Stage::Prefill => self.prefill(mlx),
+            Stage::Decode(drawn) => self.decode(&drawn, mlx),
+            ended @ (Stage::Ending(_) | Stage::Ended) => {
+                self.stage = ended;
+                Ok(())
+            }
+        }
+    }
+
+    /// A chunk of all but the last prompt token, or the last one, which gives the first token.
+    fn prefill(&mut self, mlx: &Mlx) -> Result<()> {
+        self.stage = Stage::Prefill;
+        let prompt_start = self.context.len() - self.job.prompt_tokens;
+        let before_last = self.job.prompt_tokens - 1;
+        let chunk = self.job.prefill_chunk.min(before_last - self.fed_tokens);
+        if chunk > 0 {
+            let from = prompt_start + self.fed_tokens;
+            let ids = ids(&self.context[from..from + chunk]);
+            let network = self.job.model.network(mlx);
+            network.forward(&ids, &mut self.layers)?;
+            transforms::eval(self.layers.iter().flat_map(LayerCache::arrays))?;
+            self.fed_tokens += chunk;
+            mlx_rs::memory::clear_cache()?;
+            self.tell(Update::Prefill {
+                done: self.fed_tokens,
+            });
+            return Ok(());
+        }
+        if self.job.max_tokens == 0 {
+            self.stage = Stage::Ending(Ok(EndReason::Length));
+            return Ok(());
+        }
+        let last = ids(&self.context[self.context.len() - 1..]);
+        let drawn = self.run(&last, None, mlx)?;
+        self.stage = Stage::Decode(drawn);
+        Ok(())
+    }
+
+    /// Starts on the token after the drawn one, then reads the drawn one back.
+    fn decode(&mut self, drawn: &Drawn, mlx: &Mlx) -> Result<()> {
+        let wants_more = self.generated + 1 < self.job.max_tokens;
+        let next = if wants_more {
+            let ids = drawn.token.reshape(&[1, 1])?;
+            Some(self.run(&ids, Some(&drawn.token), mlx)?)
+        } else {
+            None
+        };
+        let id = drawn
+            .token
+            .try_item_exact::<u32>()
+            .map_err(|error| Error::new(Kind::Backend, format!("reading a token: {error}")))?;
+        let logprobs = drawn.read_logprobs()?.map(Box::new);
+        if self.first_token.is_none() {
+            self.first_token = Some(Instant::now());
+        }
+        if self.generated % CLEAR_EVERY == 0 {
+            mlx_rs::memory::clear_cache()?;
+        }
+        self.generated += 1;
+        self.context.push(id);
+        self.stage = if self.job.model.is_eos(id) || self.job.stop_tokens.contains(&id) {
+            Stage::Ending(Ok(EndReason::Eos))
+        } else {
+            match next {
+                Some(drawn) => Stage::Decode(drawn),
+                None => Stage::Ending(Ok(EndReason::Length)),
+            }
+        };
+        self.tell(Update::Token { id, logprobs });
+        Ok(())
+    }
+
+    /// Runs ids \[1, L\] and starts sampling the token that follows. `pending` is the last of
+    /// them where the host does not know it yet: \[1\].
+    fn run(&mut self, ids: &Array, pending: Option<&Array>, mlx: &Mlx) -> MlxResult<Drawn> {
+        let network = self.job.model.network(mlx);
+        let hidden = network.forward(ids, &mut self.layers)?;
+        let logits = network.logits(&hidden)?.reshape(&[1, -1])?;
+        let history = History {
+            known: &self.context,
+            answer_start: self.answer_start,
+            pending,
+        };
+        let step = self.generated + u64::from(pending.is_some());
+        let drawn = self.job.sampler.draw(logits, &history, step)?;
+        transforms::async_eval(drawn.arrays())?;
+        self.fed_tokens += ids.dim(1) as usize;
+        Ok(drawn)
+    }
+
+    fn end(&mut self, reason: Result<EndReason>, mlx: &Mlx) {
+        let ended = Instant::now();
+        let first = self.first_token.unwrap_or(ended);
+        let layers = Owned::new(std::mem::take(&mut self.layers), mlx);
+        let update = Update::Ended(Ended {
+            reason,
+            layers,
+            fed_tokens: self.fed_tokens,
+            prefill: first - self.started,
+            decode: ended - first,
+        });
+        self.stage = Stage::Ended;
+        self.tell(update);
+    }
+}
+
+impl Task for Decode {
+    fn step(&mut self, mlx: &Mlx) -> Progress {
+        if self.job.control.is_abandoned() {
+            return Progress::Done;
+        }
+        if !self.has_room() {
+            return Progress::Waiting;
+        }
+        if !matches!(self.stage, Stage::Ending(_))
+            && let Some(reason) = self.should_end()
+        {
+            self.stage = Stage::Ending(Ok(reason));
+        }
+        if let Stage::Ending(_) = self.stage {
+            if let Stage::Ending(reason) = std::mem::replace(&mut self.stage, Stage::Ended) {
+                self.end(reason, mlx);
+            }
+            return Progress::Done;
+        }
+        let device = self.job.model.device();
+        if let Err(error) = mlx.on(device, || self.advance(mlx)) {
+            self.stage = Stage::Ending(Err(error));
+        }
+        match self.stage {
+            Stage::Ended => Progress::Done,
+            _ => Progress::Again,
+        }
+    }
+}
+
+/// Ids as an array \[1, L\].
+fn ids(tokens: &[u32]) -> Array {
+    Array::from_slice(tokens, &[1, tokens.len() as i32])
+}

@@ -1,0 +1,93 @@
+//! The caller's side: tokens become text, text is searched for stop strings, callbacks run.
+
+use super::{EndReason, Event, Finish, GenerateOptions, Logprobs, stop_strings::StopStrings};
+use crate::{cancel::Flow, error::Result, model::Model, tokenizer::Detokenizer};
+
+/// Turns updates into events for the callback, up to the one at which it or a stop string ends
+/// the generation.
+pub(crate) struct Listener<'a, 'b> {
+    model: &'a Model,
+    on_event: &'b mut dyn FnMut(Event<'_>) -> Flow,
+    prompt_tokens: usize,
+    detokenizer: Detokenizer,
+    stop_strings: StopStrings,
+    stop_tokens: Vec<u32>,
+    /// The tokens that the callback was told.
+    pub(crate) generated: Vec<u32>,
+    /// Set once the generation has ended for a reason on this side.
+    pub(crate) finish: Option<Finish>,
+}
+
+impl<'a, 'b> Listener<'a, 'b> {
+    pub(crate) fn new(
+        model: &'a Model,
+        options: &GenerateOptions,
+        prompt_tokens: usize,
+        on_event: &'b mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Self> {
+        Ok(Self {
+            model,
+            on_event,
+            prompt_tokens,
+            detokenizer: Detokenizer::new(&model.0.tokenizer, false),
+            stop_strings: StopStrings::new(&options.stop)?,
+            stop_tokens: options.stop_tokens.clone(),
+            generated: Vec::new(),
+            finish: None,
+        })
+    }
+
+    fn tell(&mut self, event: Event<'_>) {
+        if self.finish.is_none() && (self.on_event)(event) == Flow::Stop {
+            self.finish = Some(Finish::Caller);
+        }
+    }
+
+    pub(crate) fn prefilled(&mut self, done: usize) {
+        let total = self.prompt_tokens;
+        self.tell(Event::Prefill { done, total });
+    }
+
+    pub(crate) fn token(&mut self, id: u32, logprobs: Option<&Logprobs>) {
+        if self.generated.is_empty() {
+            self.prefilled(self.prompt_tokens);
+        }
+        if self.finish.is_some() {
+            return;
+        }
+        self.generated.push(id);
+        self.tell(Event::Token { id, logprobs });
+        let ends = self.model.0.is_eos(id) || self.stop_tokens.contains(&id);
+        if self.finish.is_none() && !ends {
+            let text = self.detokenizer.push(id);
+            self.text(&text);
+        }
+    }
+
+    /// The engine has ended: what was held back is complete now.
+    pub(crate) fn end(&mut self, reason: EndReason) {
+        if self.finish.is_some() || !matches!(reason, EndReason::Eos | EndReason::Length) {
+            return;
+        }
+        let rest = self.detokenizer.finish();
+        self.text(&rest);
+        if self.finish.is_none() {
+            let rest = self.stop_strings.finish();
+            self.emit(&rest);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        let (settled, matched) = self.stop_strings.push(text);
+        self.emit(&settled);
+        if let (None, Some(index)) = (self.finish, matched) {
+            self.finish = Some(Finish::StopString(index));
+        }
+    }
+
+    fn emit(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.tell(Event::Text(text));
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Generation: the caller's side of the decode loop, where text is made and callbacks run.
+
+mod control;
+mod decode;
+mod filters;
+mod listener;
+mod logits;
+mod penalties;
+mod sampling;
+mod stop_strings;
+
+use std::{sync::Arc, time::Duration};
+
+use crossbeam_channel::{Receiver, bounded};
+
+use self::{
+    control::Control,
+    decode::{Decode, EndReason, Ended, Job, Update},
+    listener::Listener,
+    sampling::Sampler,
+};
+pub use self::{
+    penalties::{DEFAULT_PENALTY_CONTEXT, Penalties, Penalty},
+    sampling::{Logprobs, Sampling},
+};
+use crate::{
+    cancel::{Cancel, Flow},
+    engine::{Engine, engine},
+    error::{Error, Kind, Result},
+    memory,
+    model::{Kv, Lease, Model, State},
+};
+
+/// Updates that the engine may be ahead of a slow callback. The tokens beyond the one at which a
+/// caller stops are run in vain, and taken back out of the state.
+const UPDATES_AHEAD: usize = 8;
+
+/// Prompt tokens that are run at once unless the caller says otherwise: mlx-lm's number.
+pub const DEFAULT_PREFILL_CHUNK: usize = 2048;
+
+/// What to generate from, and how.
+#[derive(Clone, Debug)]
+pub struct GenerateOptions {
+    /// The most tokens to generate; None: as many as fit into the context.
+    pub max_tokens: Option<u64>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Ends the answer where one of these appears in its text; no part of it is emitted.
+    pub stop: Vec<String>,
+    /// Ends the answer like an end token of the model; its text is not emitted.
+    pub stop_tokens: Vec<u32>,
+    /// Prompt tokens that are run at once: the grain of progress, fairness and cancelling.
+    pub prefill_chunk: usize,
+    /// Looked at before each step.
+    pub cancel: Option<Cancel>,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        Self {
+            max_tokens: None,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            prefill_chunk: DEFAULT_PREFILL_CHUNK,
+            cancel: None,
+        }
+    }
+}
+
+/// What a generation tells while it runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// So many of the prompt's tokens have been run. Comes first with 0, last with all.
+    Prefill {
+        /// Tokens run.
+        done: usize,
+        /// Tokens of the prompt.
+        total: usize,
+    },
+    /// A token was sampled, the end token included.
+    Token {
+        /// Its id.
+        id: u32,
+        /// Where [`Sampling::logprobs`] asks for them.
+        logprobs: Option<&'a Logprobs>,
+    },
+    /// Text that is complete: whole characters, and no part of a stop string.
+    Text(&'a str),
+}
+
+impl From<EndReason> for Finish {
+    fn from(reason: EndReason) -> Self {
+        match reason {
+            EndReason::Eos => Self::Eos,
+            EndReason::Length => Self::Length,
+            EndReason::Stopped => Self::Caller,
+            EndReason::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finish {
+    /// The model ended its answer.
+    Eos,
+    /// `max_tokens` or the context is used up.
+    Length,
+    /// A stop string appeared: its index among the options.
+    StopString(usize),
+    /// The callback returned [`Flow::Stop`].
+    Caller,
+    /// The cancel object was used.
+    Cancelled,
+}
+
+/// How a generation went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Generated {
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens before the answer: the kv's and the prompt's.
+    pub prompt_tokens: usize,
+    /// How many of these the kv held already.
+    pub reused_tokens: usize,
+    /// Tokens told by [`Event::Token`].
+    pub generated_tokens: usize,
+    /// From the start to the first token.
+    pub prefill: Duration,
+    /// From the first token to the end.
+    pub decode: Duration,
+}
+
+impl Model {
+    /// Generates an answer to `prompt`, telling `on_event` on this thread.
+    ///
+    /// With a `kv`, the prompt continues its tokens. Afterwards it holds those, the prompt and
+    /// all generated tokens but the last: the last was sampled, but not run. Start the next
+    /// prompt with it to go on as if there had been no end. When a generation ends during the
+    /// prefill, the kv holds the prompt tokens that were run.
+    ///
+    /// # Errors
+    /// Nothing is run: [`Kind::InvalidArgument`] for an empty prompt, ids that the model does
+    /// not have, a kv of another model and options that mean nothing; [`Kind::ContextFull`]
+    /// when the prompt does not fit; [`Kind::Busy`] when the kv is in use;
+    /// [`Kind::OverBudget`]. While running: [`Kind::Backend`], which leaves the kv empty. A
+    /// cancelled generation is no error but a [`Finish`].
+    pub fn generate(
+        &self,
+        kv: Option<&Kv>,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        on_event: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Generated> {
+        self.check_request(kv, prompt, options)?;
+        let engine = engine()?;
+        let mut listener = Listener::new(self, options, prompt.len(), on_event)?;
+        let mut lease = kv.map(Kv::lease).transpose()?;
+        let kept = lease.as_ref().map_or(0, Lease::token_count);
+        let max_tokens = self.max_tokens(kept + prompt.len(), options.max_tokens)?;
+        self.admit(kept, prompt.len(), options)?;
+        let state = lease.as_mut().map(Lease::take).unwrap_or_default();
+        let mut tokens = state.tokens.clone();
+        tokens.extend_from_slice(prompt);
+
+        let (sender, updates) = bounded(UPDATES_AHEAD);
+        let control = Arc::new(Control::default());
+        listener.prefilled(0);
+        if listener.finish.is_some() {
+            control.stop();
+        }
+        engine.start(Box::new(Decode::new(Job {
+            model: Arc::clone(&self.0),
+            state,
+            context: tokens.clone(),
+            prompt_tokens: prompt.len(),
+            stop_tokens: options.stop_tokens.clone(),
+            prefill_chunk: options.prefill_chunk,
+            max_tokens,
+            sampler: Sampler::new(options.sampling.clone(), self.spared_by_xtc()),
+            cancel: options.cancel.clone(),
+            control: Arc::clone(&control),
+            updates: sender,
+        })))?;
+        let ended = listen(engine, &updates, &control, &mut listener)?;
+
+        // On an error of MLX the layers may be half written: the kv is left empty.
+        let reason = ended.reason.inspect_err(|_| {
+            if let Some(lease) = &mut lease {
+                lease.give_back(State::default());
+            }
+        })?;
+        listener.end(reason);
+        let (generated, finish) = (listener.generated, listener.finish);
+        let generated_tokens = generated.len();
+        if let Some(lease) = &mut lease {
+            let run = match generated.split_last() {
+                Some((_, all_but_last)) => prompt.len() + all_but_last.len(),
+                None => ended.fed_tokens.min(prompt.len()),
+            };
+            tokens.extend_from_slice(&generated);
+            tokens.truncate(kept + run);
+            lease.give_back(State {
+                tokens,
+                layers: Some(Arc::new(ended.layers)),
+            });
+        }
+        Ok(Generated {
+            finish: finish.unwrap_or_else(|| reason.into()),
+            prompt_tokens: kept + prompt.len(),
+            reused_tokens: kept,
+            generated_tokens,
+            prefill: ended.prefill,
+            decode: ended.decode,
+        })
+    }
+
+    /// The ids of a prompt given as text. A begin token that the tokenizer would add by itself
+    /// is left out where the text starts with one already, and after the tokens of a `kv`.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when the kv is in use, and those of the tokenizer.
+    pub fn encode_prompt(&self, kv: Option<&Kv>, text: &str) -> Result<Vec<u32>> {
+        let tokenizer = self.tokenizer();
+        let continues = match kv {
+            Some(kv) => !kv.tokens()?.is_empty(),
+            None => false,
+        };
+        let begins = tokenizer
+            .bos_token()
+            .is_some_and(|bos| text.starts_with(bos));
+        tokenizer.encode(text, !continues && !begins)
+    }
+
+    /// The text of ids.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for an id that the model does not have.
+    pub fn detokenize(&self, tokens: &[u32], skip_special: bool) -> Result<String> {
+        self.0.check_tokens(tokens)?;
+        Ok(self.tokenizer().decode(tokens, skip_special))
+    }
+
+    /// The ids that XTC never drops: the end tokens, and the newline where it is one token.
+    fn spared_by_xtc(&self) -> Vec<u32> {
+        let mut spared = self.info().eos_tokens.clone();
+        if let Ok([newline]) = self.tokenizer().encode("\n", false).as_deref() {
+            spared.push(*newline);
+        }
+        spared
+    }
+
+    fn check_request(
+        &self,
+        kv: Option<&Kv>,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<()> {
+        let invalid = |what: &str| Err(Error::new(Kind::InvalidArgument, what));
+        if prompt.is_empty() {
+            return invalid("the prompt has no tokens");
+        }
+        if options.prefill_chunk == 0 {
+            return invalid("prefill_chunk must be at least 1: 0");
+        }
+        if kv.is_some_and(|kv| !kv.is_of(self)) {
+            return invalid("the kv was made from another model");
+        }
+        options.sampling.check(self.info().vocab_size)?;
+        self.0.check_tokens(&options.stop_tokens)?;
+        self.0.check_tokens(prompt)
+    }
+
+    /// Refuses a request that would not fit into memory: its KV state, and the intermediate
+    /// results of the largest chunk. Without a limit on the answer, only the state's next step
+    /// is counted.
+    fn admit(&self, kept: usize, prompt: usize, options: &GenerateOptions) -> Result<()> {
+        let shape = &self.0.shape;
+        let (kept, prompt) = (kept as u64, prompt as u64);
+        let end = (kept + prompt).saturating_add(options.max_tokens.unwrap_or(1));
+        let end = end.min(self.info().context_length as u64);
+        let chunk = prompt.min(options.prefill_chunk as u64);
+        let state = shape.kv_bytes(end).saturating_sub(shape.kv_bytes(kept));
+        let transient = shape.transient_bytes(chunk, kept + prompt);
+        memory::admit("the request", state.saturating_add(transient))
+    }
+
+    /// How many tokens may follow `prompt_tokens`.
+    fn max_tokens(&self, prompt_tokens: usize, wanted: Option<u64>) -> Result<u64> {
+        let context = self.info().context_length;
+        if prompt_tokens >= context {
+            return Err(Error::new(
+                Kind::ContextFull,
+                format!(
+                    "the prompt has {prompt_tokens} tokens, which leaves no room in a context of {context}"
+                ),
+            ));
+        }
+        let room = (context - prompt_tokens) as u64;
+        Ok(wanted.map_or(room, |wanted| wanted.min(room)))
+    }
+}
+
+/// Takes updates until the engine has ended.
+fn listen(
+    engine: &Engine,
+    updates: &Receiver<Update>,
+    control: &Arc<Control>,
+    listener: &mut Listener<'_, '_>,
+) -> Result<Ended> {
+    let _guard = AbandonOnDrop {
+        engine,
+        control: Arc::clone(control),
+    };
+    loop {
+        let Ok(update) = updates.recv() else {
+            return Err(Error::new(
+                Kind::Panic,
+                "the engine dropped the generation: a bug, or the process is exiting",
+            ));
+        };
+        if control.room_was_awaited() {
+            engine.wake();
+        }
+        match update {
+            Update::Prefill { done } => listener.prefilled(done),
+            Update::Token { id, logprobs } => listener.token(id, logprobs.as_deref()),
+            Update::Ended(ended) => return Ok(ended),
+        }
+        if listener.finish.is_some() {
+            control.stop();
+        }
+    }
+}
+
+/// Tells the engine that nobody listens, when a callback panics.
+struct AbandonOnDrop<'a> {
+    engine: &'a Engine,
+    control: Arc<Control>,
+}
+
+impl Drop for AbandonOnDrop<'_> {
+    fn drop(&mut self) {
+        self.control.abandon();
+        self.engine.wake();
+    }
+}
