@@ -18,6 +18,22 @@
 extern "C" {
 #endif
 
+/* ---- Version ---------------------------------------------------------------------------------- */
+
+/**
+ * The version of the library that is running: 1000000 * major + 1000 * minor + patch.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+uint32_t mlxb_version_number(void);
+
+/**
+ * The version of the library and of MLX, such as "mlxb/0.1.0 mlx/0.32.2 (cpu)".
+ *
+ * Ownership: a constant of the library, never freed. Thread: any. Since 0.1.0.
+ */
+const char *mlxb_version_string(void);
+
 /* ---- Errors ----------------------------------------------------------------------------------- */
 
 /**
@@ -117,6 +133,656 @@ void mlxb_error_free(mlxb_error *error);
  * Ownership: a constant of the library, never freed. Thread: any. Since 0.1.0.
  */
 const char *mlxb_status_name(int32_t status);
+
+/* ---- Strings ---------------------------------------------------------------------------------- */
+
+/** Borrowed UTF-8: `len` bytes at `ptr`, not NUL-terminated. */
+typedef struct mlxb_str {
+    /** The first byte; not NULL. */
+    const char *ptr;
+    /** Bytes. */
+    size_t len;
+} mlxb_str;
+
+/**
+ * Frees a string that the library returned through a `char **`; NULL is ignored.
+ *
+ * Ownership: consumes `string`. Thread: one at a time per string. Since 0.1.0.
+ */
+void mlxb_string_free(char *string);
+
+/* ---- Log -------------------------------------------------------------------------------------- */
+
+/** How much to log. Each level includes those before it. */
+typedef enum mlxb_log_level {
+    /** Nothing, the default. */
+    MLXB_LOG_OFF = 0,
+    /** Failures that no call reports. */
+    MLXB_LOG_ERROR = 1,
+    /** What goes on, but worse than it should. */
+    MLXB_LOG_WARN = 2,
+    /** What an app's developer may want to know. */
+    MLXB_LOG_INFO = 3,
+    /** What the library's developer may want to know. */
+    MLXB_LOG_DEBUG = 4,
+    /** Everything. */
+    MLXB_LOG_TRACE = 5,
+} mlxb_log_level;
+
+/**
+ * Receives one line of log: `level` is one of mlxb_log_level, `message` lives for the call.
+ * It may come from any thread, several at once. It must not throw or longjmp.
+ */
+typedef void (*mlxb_log_fn)(void *user_data, int32_t level, mlxb_str message);
+
+/** Called once with `user_data` when the library has no more use for it. */
+typedef void (*mlxb_destroy_fn)(void *user_data);
+
+/**
+ * Sends the library's log to `receive`. Nothing is logged before, and never on stdout or
+ * stderr; prompts and generated text are never part of it.
+ *
+ * @param max_level    One of mlxb_log_level: the least important level to log.
+ * @param receive      Called for each line; NULL to log no more.
+ * @param user_data    Passed to `receive` and `destroy`.
+ * @param destroy      Called with `user_data` once `receive` will not be called any more,
+ *                     also when this call fails; may be NULL.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for a level that is none.
+ *
+ * Ownership: the library keeps `user_data` until it calls `destroy`.
+ * Thread: any; replacing a receiver does not wait for a call to it that runs. Since 0.1.0.
+ */
+mlxb_status mlxb_log_set(int32_t max_level,
+                         mlxb_log_fn receive,
+                         void *user_data,
+                         mlxb_destroy_fn destroy,
+                         mlxb_error **error);
+
+/* ---- Memory ----------------------------------------------------------------------------------- */
+
+/** Bytes in use. Set struct_size, the library fills in the rest. */
+typedef struct mlxb_memory_stats {
+    /** sizeof(mlxb_memory_stats). */
+    size_t struct_size;
+    /** Weights, KV states and intermediate results. */
+    uint64_t active_bytes;
+    /** The most that was active since the start. */
+    uint64_t peak_bytes;
+    /** Freed, but kept by MLX's allocator for reuse. */
+    uint64_t cached_bytes;
+} mlxb_memory_stats;
+
+/**
+ * Tells how much memory the library uses in this process.
+ *
+ * @param out    Filled in; its struct_size says how much of it.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or a wrong struct_size; MLXB_UNSUPPORTED in
+ *         a forked process; MLXB_BACKEND. On a failure `out` is unchanged.
+ *
+ * Thread: any; waits for the running step of the engine. Since 0.1.0.
+ */
+mlxb_status mlxb_memory(mlxb_memory_stats *out, mlxb_error **error);
+
+/**
+ * Gives memory back that MLX's allocator keeps for reuse, when it keeps more than
+ * `target_bytes`. Call it when the system warns of memory pressure.
+ *
+ * @param freed_bytes    How much was given back; may be NULL.
+ * @return MLXB_OK; MLXB_UNSUPPORTED in a forked process; MLXB_BACKEND.
+ *
+ * Thread: any; waits for the running step of the engine. Since 0.1.0.
+ */
+mlxb_status mlxb_memory_trim(uint64_t target_bytes, uint64_t *freed_bytes, mlxb_error **error);
+
+/**
+ * Sets what the library may use, for the whole process.
+ *
+ * @param budget_bytes             Weights, KV states and intermediate results together; work
+ *                                 that would need more is refused with MLXB_OVER_BUDGET before
+ *                                 it starts. 0: the machine's memory, which is the default.
+ * @param allocator_cache_bytes    What MLX's allocator may keep of freed memory for reuse;
+ *                                 268435456 by default.
+ * @return MLXB_OK; MLXB_UNSUPPORTED in a forked process; MLXB_BACKEND. On a failure the limits
+ *         are as before.
+ *
+ * Thread: any; waits for the running step of the engine. Since 0.1.0.
+ */
+mlxb_status mlxb_memory_limits_set(uint64_t budget_bytes,
+                                   uint64_t allocator_cache_bytes,
+                                   mlxb_error **error);
+
+/* ---- Cancelling ------------------------------------------------------------------------------- */
+
+/**
+ * Asks calls to stop, from any thread, before or while they run. It stays requested: make a
+ * new one for the next call. A call that was given one keeps what it needs of it, so it may be
+ * freed at any time.
+ */
+typedef struct mlxb_cancel mlxb_cancel;
+
+/**
+ * Makes a cancel object. Never NULL, unless memory is exhausted.
+ *
+ * Ownership: the caller's, until mlxb_cancel_free. Thread: any. Since 0.1.0.
+ */
+mlxb_cancel *mlxb_cancel_new(void);
+
+/**
+ * Asks the calls that were given `cancel` to stop: a generation ends with
+ * MLXB_FINISH_CANCELLED before its next step, other calls with MLXB_CANCELLED. NULL is ignored.
+ *
+ * Thread: any, at any time, signal handlers included. Since 0.1.0.
+ */
+void mlxb_cancel_request(const mlxb_cancel *cancel);
+
+/**
+ * Frees a cancel object; NULL is ignored.
+ *
+ * Ownership: consumes `cancel`; calls that were given it go on and can no longer be cancelled.
+ * Thread: any, but no other use of it at the same time. Since 0.1.0.
+ */
+void mlxb_cancel_free(mlxb_cancel *cancel);
+
+/* ---- Events ----------------------------------------------------------------------------------- */
+
+/**
+ * What an event tells. New kinds may appear in later versions: ignore those that you do not
+ * know.
+ */
+typedef enum mlxb_event_kind {
+    /** `done` of `total` prompt tokens have been run. */
+    MLXB_EVENT_PREFILL = 1,
+    /** `token` was sampled, the end token included. */
+    MLXB_EVENT_TOKEN = 2,
+    /** `text` is complete: whole characters, and no part of a stop string. */
+    MLXB_EVENT_TEXT = 3,
+    /** `done` of `total` bytes of weights have been read. */
+    MLXB_EVENT_LOAD = 4,
+} mlxb_event_kind;
+
+/** What a callback returns. */
+typedef enum mlxb_flow {
+    /** Go on. */
+    MLXB_CONTINUE = 0,
+    /** End here. */
+    MLXB_STOP = 1,
+} mlxb_flow;
+
+/** An event. Fields that its kind does not name are zero. */
+typedef struct mlxb_event {
+    /** Bytes of this struct that the library filled in. */
+    size_t struct_size;
+    /** What it tells. */
+    mlxb_event_kind kind;
+    /** A token id. */
+    uint32_t token;
+    /** Text; lives for the call. */
+    mlxb_str text;
+    /** The token's log-probability, where it was asked for. */
+    float logprob;
+    /** The most likely ids, best first; lives for the call. */
+    const uint32_t *top_tokens;
+    /** Their log-probabilities; lives for the call. */
+    const float *top_logprobs;
+    /** Ids at top_tokens. */
+    size_t top_count;
+    /** Progress: so much of `total`. */
+    uint64_t done;
+    /** Progress: all of it. */
+    uint64_t total;
+} mlxb_event;
+
+/**
+ * Receives events, on the thread that made the call, one at a time. `event` lives for the
+ * call. Returns MLXB_CONTINUE, or MLXB_STOP to end. It may call any function of the library;
+ * one that would wait for this very call returns MLXB_BUSY. It must not throw or longjmp, nor
+ * free the handles that the call uses.
+ */
+typedef int32_t (*mlxb_event_fn)(void *user_data, const mlxb_event *event);
+
+/* ---- Models ----------------------------------------------------------------------------------- */
+
+/** Where a model computes. */
+typedef enum mlxb_device {
+    /** The GPU where there is one that MLX can use, else the CPU. */
+    MLXB_DEVICE_DEFAULT = 0,
+    /** The CPU. */
+    MLXB_DEVICE_CPU = 1,
+} mlxb_device;
+
+/**
+ * A loaded model. Shared: it is freed when the last reference is released and the last kv made
+ * from it is freed. All its functions may be called from several threads at once.
+ */
+typedef struct mlxb_model mlxb_model;
+
+/** How to load a model. Prepare it with mlxb_model_options_init, then set what you need. */
+typedef struct mlxb_model_options {
+    /** sizeof(mlxb_model_options). */
+    size_t struct_size;
+    /** One of mlxb_device. */
+    int32_t device;
+    /** Tokens of prompt and answer together to allow; -1: as many as the model was made for. */
+    int64_t context_length;
+    /** Told MLXB_EVENT_LOAD before each tensor; MLXB_STOP ends with MLXB_CANCELLED. May be NULL. */
+    mlxb_event_fn on_progress;
+    /** Passed to on_progress. */
+    void *user_data;
+    /** Looked at before each tensor. May be NULL. */
+    const mlxb_cancel *cancel;
+} mlxb_model_options;
+
+/** What a model is. Set struct_size, the library fills in the rest. */
+typedef struct mlxb_model_info {
+    /** sizeof(mlxb_model_info). */
+    size_t struct_size;
+    /** The architecture's name, such as "llama"; lives as long as the model. */
+    const char *model_type;
+    /** Tokens of prompt and answer together that fit. */
+    uint64_t context_length;
+    /** Every token id is below. */
+    uint32_t vocab_size;
+    /** Blocks. */
+    uint32_t layer_count;
+    /** Width of the hidden states. */
+    uint32_t hidden_size;
+    /** One of mlxb_device: where it computes. */
+    int32_t device;
+    /** Bytes of all weights. */
+    uint64_t weight_bytes;
+    /** Bytes of KV state that one token takes, over all layers. */
+    uint64_t kv_bytes_per_token;
+} mlxb_model_info;
+
+/**
+ * Sets all fields to "unset".
+ *
+ * @param struct_size    sizeof(mlxb_model_options).
+ *
+ * Thread: any. Since 0.1.0.
+ */
+void mlxb_model_options_init(mlxb_model_options *options, size_t struct_size);
+
+/**
+ * Loads the model in a folder: a snapshot of the Hugging Face hub, or any folder with
+ * config.json, safetensors files and tokenizer.json. Nothing in the folder is executed.
+ *
+ * @param snapshot_dir    The folder.
+ * @param options         NULL for the defaults.
+ * @param out             The model; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or MLXB_VERSION_MISMATCH for the
+ *         arguments; MLXB_NOT_FOUND without such a folder or a file that must be in it;
+ *         MLXB_MODEL_FORMAT or MLXB_CORRUPT for one that is incomplete or contradicts itself,
+ *         MLXB_UNSUPPORTED for an architecture or a setting that the library does not have, or
+ *         in a forked process; MLXB_IO; MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED;
+ *         MLXB_BACKEND. The message names the file, the tensor or the setting.
+ *
+ * Ownership: release `*out` with mlxb_model_release.
+ * Thread: any; models can load and generate at the same time. Since 0.1.0.
+ */
+mlxb_status mlxb_model_load(const char *snapshot_dir,
+                            const mlxb_model_options *options,
+                            mlxb_model **out,
+                            mlxb_error **error);
+
+/**
+ * Adds a reference to a model, to be released with mlxb_model_release.
+ *
+ * @return `model`; NULL for NULL.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+mlxb_model *mlxb_model_retain(mlxb_model *model);
+
+/**
+ * Gives a reference to a model up; NULL is ignored. Its memory is freed after the last one, as
+ * soon as the engine comes to it; this call does not wait.
+ *
+ * Ownership: consumes one reference. Thread: any. Since 0.1.0.
+ */
+void mlxb_model_release(mlxb_model *model);
+
+/**
+ * Tells what a model is.
+ *
+ * @param out    Filled in; its struct_size says how much of it.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or a wrong struct_size, which leave `out`
+ *         unchanged.
+ *
+ * Ownership: the strings live as long as the model. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_model_info_get(const mlxb_model *model, mlxb_model_info *out, mlxb_error **error);
+
+/**
+ * The ids that end an answer, ascending.
+ *
+ * @param tokens      Room for `capacity` ids; may be NULL with capacity 0.
+ * @param count       How many there are.
+ * @return MLXB_OK; MLXB_BUFFER_TOO_SMALL, with `count` set; MLXB_INVALID_ARGUMENT.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_model_eos_tokens(const mlxb_model *model,
+                                  uint32_t *tokens,
+                                  size_t capacity,
+                                  size_t *count,
+                                  mlxb_error **error);
+
+/**
+ * Turns text into token ids. Special tokens written out in the text become their ids.
+ *
+ * @param text_ptr       UTF-8; may be NULL with length 0.
+ * @param text_len       Its bytes.
+ * @param add_special    Whether to add what the tokenizer adds by itself, such as a begin token.
+ * @param tokens         Room for `capacity` ids; may be NULL with capacity 0.
+ * @param count          How many ids there are.
+ * @return MLXB_OK; MLXB_BUFFER_TOO_SMALL, with `count` set; MLXB_INVALID_UTF8;
+ *         MLXB_INVALID_ARGUMENT; MLXB_MODEL_FORMAT when the tokenizer fails.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_model_tokenize(const mlxb_model *model,
+                                const char *text_ptr,
+                                size_t text_len,
+                                bool add_special,
+                                uint32_t *tokens,
+                                size_t capacity,
+                                size_t *count,
+                                mlxb_error **error);
+
+/**
+ * Turns token ids into text.
+ *
+ * @param tokens          The ids; may be NULL with count 0.
+ * @param skip_special    Whether to leave special tokens out.
+ * @param text            The text, NUL-terminated; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or an id that the model does not have.
+ *
+ * Ownership: free `*text` with mlxb_string_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_model_detokenize(const mlxb_model *model,
+                                  const uint32_t *tokens,
+                                  size_t count,
+                                  bool skip_special,
+                                  char **text,
+                                  mlxb_error **error);
+
+/* ---- KV state --------------------------------------------------------------------------------- */
+
+/**
+ * The KV state of one token sequence: a generation that is given one continues from it. It
+ * keeps its model alive. Belongs to one thread at a time; while a generation uses it, other
+ * calls answer MLXB_BUSY.
+ */
+typedef struct mlxb_kv mlxb_kv;
+
+/**
+ * Makes the state of no tokens.
+ *
+ * @param out    The state; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT.
+ *
+ * Ownership: free `*out` with mlxb_kv_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_kv_new(const mlxb_model *model, mlxb_kv **out, mlxb_error **error);
+
+/**
+ * Makes a second state of the same tokens. The two share memory until one of them grows.
+ *
+ * @param out    The new state; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_BUSY while a generation uses `kv`;
+ *         MLXB_POISONED.
+ *
+ * Ownership: free `*out` with mlxb_kv_free. Thread: one at a time per kv; never waits for the
+ * engine. Since 0.1.0.
+ */
+mlxb_status mlxb_kv_fork(const mlxb_kv *kv, mlxb_kv **out, mlxb_error **error);
+
+/**
+ * Goes back to the first `token_count` tokens.
+ *
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT when the state has fewer tokens; MLXB_BUSY while a
+ *         generation uses it; MLXB_POISONED. On a failure it is unchanged.
+ *
+ * Thread: one at a time per kv; never waits for the engine. Since 0.1.0.
+ */
+mlxb_status mlxb_kv_trim(mlxb_kv *kv, size_t token_count, mlxb_error **error);
+
+/**
+ * The tokens that the state has seen.
+ *
+ * @param tokens    Room for `capacity` ids; may be NULL with capacity 0.
+ * @param count     How many there are.
+ * @return MLXB_OK; MLXB_BUFFER_TOO_SMALL, with `count` set; MLXB_INVALID_ARGUMENT; MLXB_BUSY
+ *         while a generation uses the state; MLXB_POISONED.
+ *
+ * Thread: one at a time per kv; never waits for the engine. Since 0.1.0.
+ */
+mlxb_status mlxb_kv_tokens(const mlxb_kv *kv,
+                           uint32_t *tokens,
+                           size_t capacity,
+                           size_t *count,
+                           mlxb_error **error);
+
+/**
+ * Frees a state; NULL is ignored. Never waits for the engine. A generation that uses it goes
+ * on, and its state is freed with it.
+ *
+ * Ownership: consumes `kv`. Thread: one at a time per kv. Since 0.1.0.
+ */
+void mlxb_kv_free(mlxb_kv *kv);
+
+/* ---- Generation ------------------------------------------------------------------------------- */
+
+/** Why a generation ended. New values may appear in later versions. */
+typedef enum mlxb_finish {
+    /** The model ended its answer. */
+    MLXB_FINISH_EOS = 1,
+    /** max_tokens or the context is used up. */
+    MLXB_FINISH_LENGTH = 2,
+    /** A stop string appeared. */
+    MLXB_FINISH_STOP_STRING = 3,
+    /** The callback returned MLXB_STOP. */
+    MLXB_FINISH_CALLER = 4,
+    /** The cancel object was used. */
+    MLXB_FINISH_CANCELLED = 5,
+} mlxb_finish;
+
+/**
+ * What to generate from, and how. Prepare it with mlxb_generate_options_init, then set what you
+ * need. Everything in it is read during the call only.
+ */
+typedef struct mlxb_generate_options {
+    /** sizeof(mlxb_generate_options). */
+    size_t struct_size;
+    /** The prompt as token ids, each below the model's vocab_size; or NULL with `prompt`. */
+    const uint32_t *tokens;
+    /** Ids at `tokens`. */
+    size_t token_count;
+    /**
+     * The prompt as UTF-8; or NULL with `tokens`. A begin token that the tokenizer adds by
+     * itself is not added twice, nor in the middle of a kv's sequence.
+     */
+    const char *prompt;
+    /** Bytes at `prompt`. */
+    size_t prompt_len;
+    /** The most tokens to generate; -1: as many as fit into the context. */
+    int64_t max_tokens;
+    /**
+     * Divides the log-probabilities before a token is drawn; 0 takes the most likely one. NaN,
+     * as for every number below that is not set: what mlxb_model_generation_defaults tells.
+     */
+    float temperature;
+    /**
+     * Keeps the smallest set of most likely tokens whose probabilities sum to this, from 0 to
+     * 1; 1 keeps all.
+     */
+    float top_p;
+    /** Drops tokens less likely than this times the most likely one, from 0 to 1; 0 keeps all. */
+    float min_p;
+    /** Tokens that min_p never drops, at least 1; -1 for unset. */
+    int32_t min_tokens_to_keep;
+    /** How often XTC drops the most likely tokens, from 0 to 1; 0 is never. */
+    float xtc_probability;
+    /**
+     * XTC drops all tokens more likely than this but for the least likely of them, and never an
+     * end token or the newline. From 0 to 0.5; 0 drops nothing.
+     */
+    float xtc_threshold;
+    /** Keeps this many of the most likely tokens; 0 keeps all; -1 for unset. */
+    int32_t top_k;
+    /**
+     * Divides the positive logits and multiplies the negative ones of tokens in the prompt, the
+     * kv and the answer. Above 0; 1 does nothing.
+     */
+    float repetition_penalty;
+    /** Tokens that it looks back on; 0 is all of them; -1: 20. */
+    int32_t repetition_context_size;
+    /** Subtracted from the logits of tokens in the answer, once. */
+    float presence_penalty;
+    /** Tokens that it looks back on; 0 is all of the answer; -1: 20. */
+    int32_t presence_context_size;
+    /** Subtracted from the logits of tokens in the answer, for each time they are there. */
+    float frequency_penalty;
+    /** Tokens that it looks back on; 0 is all of the answer; -1: 20. */
+    int32_t frequency_context_size;
+    /** Ids whose logits are changed; may be NULL with logit_bias_count 0. */
+    const uint32_t *logit_bias_tokens;
+    /** What is added to them; -INFINITY forbids a token. */
+    const float *logit_bias_values;
+    /** Ids at logit_bias_tokens, and numbers at logit_bias_values. */
+    size_t logit_bias_count;
+    /** Whether `seed` is set; otherwise each call draws differently. */
+    bool has_seed;
+    /** Makes the draws repeatable; every number is a seed, 0 too. */
+    uint64_t seed;
+    /**
+     * Ends the answer where one of these NUL-terminated strings appears in its text; no part of
+     * it is emitted. May be NULL with stop_count 0.
+     */
+    const char *const *stop;
+    /** Strings at `stop`. */
+    size_t stop_count;
+    /** Ids that end the answer like an end token of the model; may be NULL with count 0. */
+    const uint32_t *stop_tokens;
+    /** Ids at `stop_tokens`. */
+    size_t stop_token_count;
+    /**
+     * 0, and -1 for unset: MLXB_EVENT_TOKEN tells no log-probabilities; 1: that of the token;
+     * k + 1: those of the k most likely tokens too. They are what the log-softmax gives after
+     * bias and penalties and before the filters.
+     */
+    int32_t logprobs;
+    /**
+     * Prompt tokens that are run at once, the grain of progress, fairness and cancelling; -1:
+     * 2048.
+     */
+    int32_t prefill_chunk;
+    /** Looked at before each step. May be NULL. */
+    const mlxb_cancel *cancel;
+} mlxb_generate_options;
+
+/** How a generation went. Set struct_size, the library fills in the rest. */
+typedef struct mlxb_generate_result {
+    /** sizeof(mlxb_generate_result). */
+    size_t struct_size;
+    /** One of mlxb_finish; 0 when the generation failed. */
+    int32_t finish;
+    /** With MLXB_FINISH_STOP_STRING, which of the stop strings it was; -1 otherwise. */
+    int32_t stop_index;
+    /** Tokens before the answer: those of the kv and of the prompt. */
+    uint64_t prompt_tokens;
+    /** How many of these the kv held already. */
+    uint64_t reused_tokens;
+    /** Tokens told by MLXB_EVENT_TOKEN, or that would have been told. */
+    uint64_t generated_tokens;
+    /** From the start to the first token. */
+    double prefill_seconds;
+    /** From the first token to the end. */
+    double decode_seconds;
+} mlxb_generate_result;
+
+/**
+ * Sets all fields to "unset".
+ *
+ * @param struct_size    sizeof(mlxb_generate_options).
+ *
+ * Thread: any. Since 0.1.0.
+ */
+void mlxb_generate_options_init(mlxb_generate_options *options, size_t struct_size);
+
+/**
+ * Generates an answer and returns when it has ended.
+ *
+ * Events come in this order: MLXB_EVENT_PREFILL with 0 done, one after each chunk and one with
+ * all done; then for each token MLXB_EVENT_TOKEN, and MLXB_EVENT_TEXT when it completes text.
+ * None comes after a callback returned MLXB_STOP.
+ *
+ * With a kv the prompt continues its tokens. Afterwards the kv holds those, the prompt and all
+ * generated tokens but the last, which was sampled but not run: start the next prompt with it
+ * to go on as if there had been no end. When the end comes during the prefill, the kv holds
+ * the prompt tokens that were run. mlxb_kv_tokens tells which they are.
+ *
+ * @param model        The model.
+ * @param kv           The state to continue; NULL to start from nothing and keep nothing.
+ * @param options      The prompt, and how to generate.
+ * @param on_event     Told what happens; may be NULL.
+ * @param user_data    Passed to on_event.
+ * @param out          Filled in; may be NULL.
+ * @return MLXB_OK, also when cancelled or stopped: out->finish says which. Before anything is
+ *         run, with the kv unchanged: MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or
+ *         MLXB_VERSION_MISMATCH for the arguments (no prompt or two, a token id that the model
+ *         does not have, a kv of another model, a number out of range); MLXB_CONTEXT_FULL when
+ *         the prompt does not fit; MLXB_OVER_BUDGET; MLXB_BUSY when the kv is in use;
+ *         MLXB_POISONED; MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND,
+ *         which leaves the kv without tokens; MLXB_PANIC, which leaves it unusable;
+ *         MLXB_CANCELLED when the process exits meanwhile.
+ *
+ * Thread: any; several generations take turns, a token or a chunk each. Callbacks run on the
+ * calling thread. Since 0.1.0.
+ */
+mlxb_status mlxb_generate(const mlxb_model *model,
+                          mlxb_kv *kv,
+                          const mlxb_generate_options *options,
+                          mlxb_event_fn on_event,
+                          void *user_data,
+                          mlxb_generate_result *out,
+                          mlxb_error **error);
+
+/**
+ * Tells how a model is sampled from where the caller sets nothing: what its
+ * generation_config.json says, and the library's own defaults for the rest.
+ *
+ * @param out    Its numbers for sampling are set; the rest of it is "unset".
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or a wrong struct_size, which leave `out`
+ *         unchanged.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_model_generation_defaults(const mlxb_model *model,
+                                           mlxb_generate_options *out,
+                                           mlxb_error **error);
+
+/* ---- Chat ------------------------------------------------------------------------------------- */
+
+/**
+ * Renders a conversation as the prompt that the model was trained on, with its own template.
+ *
+ * @param request_json    A JSON object: "messages" (an array of objects with "role" and
+ *                        "content"), and optionally "tools", "add_generation_prompt" (true by
+ *                        default) and any variable of the template.
+ * @param prompt          The text, NUL-terminated; NULL on a failure. It holds the begin token
+ *                        where the template writes one; mlxb_generate does not add another.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or malformed JSON; MLXB_INVALID_UTF8;
+ *         MLXB_TEMPLATE when the model has no template, or it does not compile or refuses the
+ *         conversation, with its own message.
+ *
+ * Ownership: free `*prompt` with mlxb_string_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_chat_render(const mlxb_model *model,
+                             const char *request_json,
+                             char **prompt,
+                             mlxb_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,6 +1,24 @@
 //! An embeddable library for local language models on Apple's MLX.
 
+mod cancel;
+mod chat;
+mod engine;
 pub mod error;
+mod escape;
 pub mod ffi;
+mod footprint;
+mod generate;
+pub mod memory;
+mod model;
+mod regular_file;
+mod safetensors;
+mod snapshot;
+mod supported;
+mod tokenizer;
 
+pub use cancel::{Cancel, Flow};
+pub use chat::{ChatTemplate, Clock};
 pub use error::{Error, Kind, Result};
+pub use generate::{DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions, Generated, Sampling};
+pub use model::{DeviceKind, Kv, LoadOptions, Model, ModelInfo};
+pub use tokenizer::{Detokenizer, Tokenizer};

@@ -22,15 +22,6 @@ pub(crate) unsafe fn required<'a, T>(pointer: *const T, name: &str) -> Result<&'
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
 
-/// A handle that must be there, for exclusive use.
-///
-/// # Safety
-/// `pointer` is NULL or valid for `'a` and used by nobody else meanwhile.
-pub(crate) unsafe fn required_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T> {
-    // SAFETY: the caller's promise.
-    unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
-}
-
 /// Where an answer goes. It is set to `unset` at once, so that it is defined whatever happens.
 ///
 /// # Safety
@@ -165,6 +156,19 @@ pub(crate) fn owned_string(text: String) -> *mut c_char {
 
 fn invalid_utf8(name: &str) -> Error {
     Error::new(Kind::InvalidUtf8, format!("{name} is not valid UTF-8"))
+}
+
+/// A C `bool` inside a struct that the caller fills: whatever byte is there, it is defined.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct CBool(u8);
+
+impl CBool {
+    pub(crate) const FALSE: Self = Self(0);
+
+    pub(crate) fn get(self) -> bool {
+        self.0 != 0
+    }
 }
 
 /// A struct that starts with `struct_size`, so that it can grow at its end: the caller's may be

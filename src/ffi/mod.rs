@@ -10,13 +10,24 @@
 )]
 
 mod arguments;
+mod cancel;
+mod chat;
 mod error;
+mod event;
+mod generate;
+mod kv;
 mod layout;
+mod log;
+mod memory;
+mod model;
 mod status;
+mod string;
+mod version;
 
 pub(crate) use arguments::*;
 pub(crate) use error::{guard, guard_plain};
-pub use error::{
-    mlxb_error, mlxb_error_detail, mlxb_error_free, mlxb_error_message, mlxb_error_status,
+pub(crate) use event::Callback;
+pub use {
+    cancel::*, chat::*, error::*, event::*, generate::*, kv::*, log::*, memory::*, model::*,
+    status::*, string::*, version::*,
 };
-pub use status::{mlxb_status, mlxb_status_name};

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
-use cbindgen::{Config, DocumentationLength, EnumConfig, Language, Style};
+use cbindgen::{Config, DocumentationLength, EnumConfig, ExportConfig, Language, Style};
 
 use crate::{
     Result, layout,
@@ -21,6 +21,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
     ("Log", &["log"]),
     ("Memory", &["memory"]),
     ("Cancelling", &["cancel"]),
+    ("Events", &["event"]),
     ("Models", &["model"]),
     ("Tokens", &["tokenize"]),
     ("KV state", &["kv"]),
@@ -31,7 +32,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
 
 /// Words that mean nothing to a C programmer.
 const RUST_ONLY: &[&str] = &[
-    "::", "[`", "Rust", "Box<", "Vec<", "Option<", "&str", "Drop",
+    "::", "[`", "Rust", "Box<", "Vec<", "Option<", "&str", "`Drop`",
 ];
 
 const LINE_LENGTH: usize = 100;
@@ -96,7 +97,11 @@ fn text(root: &Path, sources: &[Source]) -> Result<String> {
             }
         }
     }
-    for item in items(&declarations(root)?) {
+    for item in items(&declarations(root, sources)?) {
+        // C has a type of its own for what Rust calls BOOL.
+        if item.ends_with("typedef uint8_t bool;\n") {
+            continue;
+        }
         let name = name(&item)?;
         let chapter = chapter_of
             .get(name)
@@ -111,7 +116,7 @@ fn text(root: &Path, sources: &[Source]) -> Result<String> {
 }
 
 /// cbindgen's output, without a frame.
-fn declarations(root: &Path) -> Result<String> {
+fn declarations(root: &Path, sources: &[Source]) -> Result<String> {
     let config = Config {
         language: Language::C,
         style: Style::Type,
@@ -120,6 +125,12 @@ fn declarations(root: &Path) -> Result<String> {
         usize_is_size_t: true,
         line_length: LINE_LENGTH,
         tab_width: 4,
+        // Enums that stand in no signature, because C passes them as int32_t.
+        export: ExportConfig {
+            include: sources.iter().flat_map(Source::names).collect(),
+            rename: [(source::BOOL.to_owned(), "bool".to_owned())].into(),
+            ..ExportConfig::default()
+        },
         enumeration: EnumConfig {
             prefix_with_name: false,
             ..EnumConfig::default()

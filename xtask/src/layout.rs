@@ -8,7 +8,7 @@ use syn::{Expr, Fields, GenericArgument, Item, Lit, PathArguments, Type};
 
 use crate::{
     Result,
-    source::{Source, is_repr_c},
+    source::{BOOL, Source, is_repr_c},
 };
 
 /// A struct or enum of the header.
@@ -110,7 +110,7 @@ fn size(items: &BTreeMap<String, &Item>, of: &Type) -> Result<Size> {
         Type::Path(path) => {
             let last = path.path.segments.last().ok_or("a type without a name")?;
             match (last.ident.to_string().as_str(), &last.arguments) {
-                ("bool" | "u8" | "i8" | "c_char", _) => Ok(scalar(1)),
+                (BOOL | "bool" | "u8" | "i8" | "c_char", _) => Ok(scalar(1)),
                 ("u16" | "i16", _) => Ok(scalar(2)),
                 ("u32" | "i32" | "f32" | "c_int" | "c_uint", _) => Ok(scalar(4)),
                 ("u64" | "i64" | "f64" | "usize" | "isize", _) => Ok(scalar(8)),

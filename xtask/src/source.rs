@@ -9,6 +9,9 @@ use syn::{Attribute, Item, Visibility};
 
 use crate::Result;
 
+/// What `bool` is called in structs that C fills, where Rust must not trust the byte.
+pub(crate) const BOOL: &str = "CBool";
+
 /// One file.
 pub(crate) struct Source {
     /// Where it is.
@@ -70,7 +73,7 @@ impl Source {
                 Item::Type(item) => (&item.vis, &item.ident),
                 _ => return None,
             };
-            matches!(visibility, Visibility::Public(_)).then(|| name.to_string())
+            (matches!(visibility, Visibility::Public(_)) && name != BOOL).then(|| name.to_string())
         });
         types.chain(self.functions()).collect()
     }
