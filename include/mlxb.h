@@ -565,6 +565,17 @@ mlxb_status mlxb_kv_tokens(const mlxb_kv *kv,
                            mlxb_error **error);
 
 /**
+ * Bytes of a state's buffers, room to grow included. What forks share counts for each of them.
+ *
+ * @param bytes    How many; 0 on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_BUSY while a generation uses the state;
+ *         MLXB_POISONED.
+ *
+ * Thread: one at a time per kv; never waits for the engine. Since 0.1.0.
+ */
+mlxb_status mlxb_kv_bytes(const mlxb_kv *kv, uint64_t *bytes, mlxb_error **error);
+
+/**
  * Frees a state; NULL is ignored. Never waits for the engine. A generation that uses it goes
  * on, and its state is freed with it.
  *

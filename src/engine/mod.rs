@@ -47,9 +47,12 @@ pub(crate) enum Progress {
     Done,
 }
 
+/// A short piece of work.
+type Work = Box<dyn FnOnce(&Mlx) + Send>;
+
 /// A message to the engine thread.
 enum Command {
-    Run(Box<dyn FnOnce(&Mlx) + Send>),
+    Run(Work),
     Start(Box<dyn Task>),
     Wake,
     Stop,
@@ -82,7 +85,7 @@ pub(crate) fn engine() -> Result<&'static Engine> {
 }
 
 /// Sends work that nobody waits for, if the engine still runs; else gives it back.
-fn run_later(work: Box<dyn FnOnce(&Mlx) + Send>) -> Result<(), Box<dyn FnOnce(&Mlx) + Send>> {
+fn run_later(work: Work) -> Result<(), Work> {
     let Some(engine) = ENGINE.get() else {
         return Err(work);
     };

@@ -34,8 +34,7 @@ impl<T: Send + 'static> Drop for Owned<T> {
         // Without an engine (the process exits, or is a fork) the value can only be leaked:
         // freeing it here would call MLX from the wrong thread.
         let value = ManuallyDrop::new(value);
-        let free: Box<dyn FnOnce(&Mlx) + Send> =
-            Box::new(move |_| drop(ManuallyDrop::into_inner(value)));
+        let free = Box::new(move |_: &Mlx| drop(ManuallyDrop::into_inner(value)));
         if let Err(unsent) = run_later(free) {
             std::mem::forget(unsent);
         }

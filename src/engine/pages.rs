@@ -54,9 +54,12 @@ impl Pages {
     pub(super) fn block(&mut self) -> *mut std::ffi::c_void {
         #[cfg(not(target_os = "macos"))]
         {
-            let at = HEADER - size_of::<usize>();
-            self.map[at..HEADER].copy_from_slice(&self.len.to_ne_bytes());
-            self.map[at..].as_mut_ptr().cast()
+            let count = self.map[HEADER - size_of::<usize>()..]
+                .as_mut_ptr()
+                .cast::<usize>();
+            // SAFETY: inside the map, and aligned, since both the page and HEADER are.
+            unsafe { count.write(self.len) };
+            count.cast()
         }
         #[cfg(target_os = "macos")]
         self.map.as_mut_ptr().cast()

@@ -112,6 +112,32 @@ pub unsafe extern "C" fn mlxb_kv_tokens(
     }
 }
 
+/// Bytes of a state's buffers, room to grow included. What forks share counts for each of them.
+///
+/// @param bytes    How many; 0 on a failure.
+/// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_BUSY while a generation uses the state;
+///         MLXB_POISONED.
+///
+/// Thread: one at a time per kv; never waits for the engine. Since 0.1.0.
+///
+/// # Safety
+/// `kv` is NULL or alive; `bytes` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlxb_kv_bytes(
+    kv: *const mlxb_kv,
+    bytes: *mut u64,
+    error: *mut *mut mlxb_error,
+) -> mlxb_status {
+    // SAFETY: the caller's promise, for all pointers.
+    unsafe {
+        guard(error, || {
+            let bytes = out(bytes, 0, "bytes")?;
+            *bytes = required(kv, "kv")?.0.bytes()?;
+            Ok(())
+        })
+    }
+}
+
 /// Frees a state; NULL is ignored. Never waits for the engine. A generation that uses it goes
 /// on, and its state is freed with it.
 ///

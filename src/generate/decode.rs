@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     cancel::Cancel,
-    engine::{Mlx, Owned, Progress, Task, mlx::MlxResult},
+    engine::{Mlx, Progress, Task, mlx::MlxResult},
     error::{Error, Kind, Result},
     model::{LayerCache, LoadedModel, State},
 };
@@ -39,9 +39,8 @@ pub(crate) enum Update {
 /// How a generation ended on the engine's side.
 pub(crate) struct Ended {
     pub(crate) reason: Result<EndReason>,
-    /// The layers, and how many of the request's tokens (prompt, then generated) they have seen.
-    pub(crate) layers: Owned<Vec<LayerCache>>,
-    pub(crate) fed_tokens: usize,
+    /// What is left: of the tokens before, the prompt and the answer, those that were run.
+    pub(crate) state: State,
     pub(crate) prefill: Duration,
     pub(crate) decode: Duration,
 }
@@ -146,15 +145,10 @@ impl Decode {
 
     fn advance(&mut self, mlx: &Mlx) -> Result<()> {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Start => {
-                let state = std::mem::take(&mut self.job.state);
-                self.layers = state.into_layers(&self.job.model, mlx);
-                self.prefill(mlx)
-            }
             Stage::Prefill => self.prefill(mlx),
             Stage::Decode(drawn) => self.decode(&drawn, mlx),
-            ended @ (Stage::Ending(_) | Stage::Ended) => {
-                self.stage = ended;
+            other => {
+                self.stage = other;
                 Ok(())
             }
         }
@@ -206,7 +200,7 @@ impl Decode {
         if self.first_token.is_none() {
             self.first_token = Some(Instant::now());
         }
-        if self.generated % CLEAR_EVERY == 0 {
+        if self.generated.is_multiple_of(CLEAR_EVERY) {
             mlx_rs::memory::clear_cache()?;
         }
         self.generated += 1;
@@ -244,11 +238,12 @@ impl Decode {
     fn end(&mut self, reason: Result<EndReason>, mlx: &Mlx) {
         let ended = Instant::now();
         let first = self.first_token.unwrap_or(ended);
-        let layers = Owned::new(std::mem::take(&mut self.layers), mlx);
+        let mut tokens = std::mem::take(&mut self.context);
+        tokens.truncate(self.answer_start - self.job.prompt_tokens + self.fed_tokens);
+        let state = State::new(tokens, std::mem::take(&mut self.layers), mlx);
         let update = Update::Ended(Ended {
             reason,
-            layers,
-            fed_tokens: self.fed_tokens,
+            state,
             prefill: first - self.started,
             decode: ended - first,
         });
@@ -264,6 +259,11 @@ impl Task for Decode {
         }
         if !self.has_room() {
             return Progress::Waiting;
+        }
+        if let Stage::Start = self.stage {
+            let state = std::mem::take(&mut self.job.state);
+            self.layers = state.into_layers(&self.job.model, mlx);
+            self.stage = Stage::Prefill;
         }
         if !matches!(self.stage, Stage::Ending(_))
             && let Some(reason) = self.should_end()

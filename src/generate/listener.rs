@@ -12,8 +12,8 @@ pub(crate) struct Listener<'a, 'b> {
     detokenizer: Detokenizer,
     stop_strings: StopStrings,
     stop_tokens: Vec<u32>,
-    /// The tokens that the callback was told.
-    pub(crate) generated: Vec<u32>,
+    /// How many tokens the callback was told.
+    pub(crate) generated_tokens: usize,
     /// Set once the generation has ended for a reason on this side.
     pub(crate) finish: Option<Finish>,
 }
@@ -32,7 +32,7 @@ impl<'a, 'b> Listener<'a, 'b> {
             detokenizer: Detokenizer::new(&model.0.tokenizer, false),
             stop_strings: StopStrings::new(&options.stop)?,
             stop_tokens: options.stop_tokens.clone(),
-            generated: Vec::new(),
+            generated_tokens: 0,
             finish: None,
         })
     }
@@ -49,13 +49,13 @@ impl<'a, 'b> Listener<'a, 'b> {
     }
 
     pub(crate) fn token(&mut self, id: u32, logprobs: Option<&Logprobs>) {
-        if self.generated.is_empty() {
+        if self.generated_tokens == 0 {
             self.prefilled(self.prompt_tokens);
         }
         if self.finish.is_some() {
             return;
         }
-        self.generated.push(id);
+        self.generated_tokens += 1;
         self.tell(Event::Token { id, logprobs });
         let ends = self.model.0.is_eos(id) || self.stop_tokens.contains(&id);
         if self.finish.is_none() && !ends {

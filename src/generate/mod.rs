@@ -164,8 +164,7 @@ impl Model {
         let max_tokens = self.max_tokens(kept + prompt.len(), options.max_tokens)?;
         self.admit(kept, prompt.len(), options)?;
         let state = lease.as_mut().map(Lease::take).unwrap_or_default();
-        let mut tokens = state.tokens.clone();
-        tokens.extend_from_slice(prompt);
+        let context = [&state.tokens, prompt].concat();
 
         let (sender, updates) = bounded(UPDATES_AHEAD);
         let control = Arc::new(Control::default());
@@ -176,7 +175,7 @@ impl Model {
         engine.start(Box::new(Decode::new(Job {
             model: Arc::clone(&self.0),
             state,
-            context: tokens.clone(),
+            context,
             prompt_tokens: prompt.len(),
             stop_tokens: options.stop_tokens.clone(),
             prefill_chunk: options.prefill_chunk,
@@ -195,22 +194,17 @@ impl Model {
             }
         })?;
         listener.end(reason);
-        let (generated, finish) = (listener.generated, listener.finish);
-        let generated_tokens = generated.len();
+        let generated_tokens = listener.generated_tokens;
         if let Some(lease) = &mut lease {
-            let run = match generated.split_last() {
-                Some((_, all_but_last)) => prompt.len() + all_but_last.len(),
-                None => ended.fed_tokens.min(prompt.len()),
-            };
-            tokens.extend_from_slice(&generated);
-            tokens.truncate(kept + run);
-            lease.give_back(State {
-                tokens,
-                layers: Some(Arc::new(ended.layers)),
-            });
+            // The engine may have run the last token, and tokens that nobody was told of: what
+            // is left is the same for every end.
+            let mut state = ended.state;
+            let run = generated_tokens.saturating_sub(1);
+            state.tokens.truncate(kept + prompt.len() + run);
+            lease.give_back(state);
         }
         Ok(Generated {
-            finish: finish.unwrap_or_else(|| reason.into()),
+            finish: listener.finish.unwrap_or_else(|| reason.into()),
             prompt_tokens: kept + prompt.len(),
             reused_tokens: kept,
             generated_tokens,

@@ -28,9 +28,21 @@ pub(crate) struct State {
     pub(crate) tokens: Vec<u32>,
     /// None before the first use.
     pub(crate) layers: Option<Arc<Owned<Vec<LayerCache>>>>,
+    /// Bytes of the layers' buffers.
+    pub(crate) bytes: u64,
 }
 
 impl State {
+    /// Puts away layers that have seen at least `tokens`.
+    pub(crate) fn new(tokens: Vec<u32>, layers: Vec<LayerCache>, mlx: &Mlx) -> Self {
+        debug_assert!(layers.iter().all(|layer| layer.offset() >= tokens.len()));
+        Self {
+            tokens,
+            bytes: layers.iter().map(|layer| layer.bytes() as u64).sum(),
+            layers: Some(Arc::new(Owned::new(layers, mlx))),
+        }
+    }
+
     /// The layers of exactly these tokens, for the engine to go on with. Moved where nobody
     /// shares them.
     pub(crate) fn into_layers(self, model: &LoadedModel, mlx: &Mlx) -> Vec<LayerCache> {
@@ -97,6 +109,14 @@ impl Kv {
     /// [`Kind::Busy`] while a generation uses it.
     pub fn tokens(&self) -> Result<Vec<u32>> {
         self.with_idle(|state| Ok(state.tokens.clone()))
+    }
+
+    /// Bytes of its buffers, room to grow included. What forks share counts for each of them.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] while a generation uses it.
+    pub fn bytes(&self) -> Result<u64> {
+        self.with_idle(|state| Ok(state.bytes))
     }
 
     /// Whether it was made from `model`.

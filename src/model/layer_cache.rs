@@ -20,14 +20,7 @@ impl LayerCache {
         }
     }
 
-    /// Whether the state can go back to the first `token_count` tokens.
-    pub(crate) fn can_trim_to(&self, token_count: usize) -> bool {
-        match self {
-            Self::Full(kv) => token_count <= kv.offset(),
-        }
-    }
-
-    /// Goes back to the first `token_count` tokens, where [`Self::can_trim_to`] says so.
+    /// Goes back to the first `token_count` tokens, of which it has seen at least so many.
     pub(crate) fn trim_to(&mut self, token_count: usize) {
         match self {
             Self::Full(kv) => kv.trim_to(token_count),
@@ -124,4 +117,51 @@ fn grow(buffer: Array, used: i32, added: i32) -> MlxResult {
         slice_rows(&buffer, 0, used)?
     };
     ops::concatenate(&[&kept, &new], 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::engine;
+
+    /// Rows `[1, 1, count, 2]` that hold their position.
+    fn rows(from: i32, count: i32) -> Array {
+        let rows = (from..from + count).flat_map(|row| [row as f32, -row as f32]);
+        Array::from_iter(rows, &[1, 1, count, 2])
+    }
+
+    fn values(array: &Array) -> Vec<f32> {
+        array.contiguous().unwrap().to_vec_exact::<f32>().unwrap()
+    }
+
+    #[test]
+    fn a_state_grows_in_steps_and_goes_back() {
+        let work = |_: &crate::engine::Mlx| {
+            let mut kv = FullKv::default();
+            assert_eq!((kv.offset(), kv.bytes()), (0, 0));
+            kv.append(&rows(0, 300), &rows(0, 300)).unwrap();
+            // Two steps of 256 positions, keys and values, two numbers of four bytes each.
+            assert_eq!((kv.offset(), kv.bytes()), (300, 2 * 512 * 8));
+            let (keys, _) = kv.append(&rows(300, 212), &rows(300, 212)).unwrap();
+            assert_eq!(kv.bytes(), 2 * 512 * 8, "a full buffer does not grow yet");
+            assert_eq!(values(&keys), values(&rows(0, 512)));
+
+            let fork = kv.clone();
+            kv.trim_to(100);
+            assert_eq!(kv.offset(), 100);
+            let (keys, kept) = kv.append(&rows(700, 1), &rows(800, 1)).unwrap();
+            assert_eq!(
+                values(&keys),
+                [values(&rows(0, 100)), values(&rows(700, 1))].concat()
+            );
+            assert_eq!(values(&kept)[200..], values(&rows(800, 1)));
+
+            // What the trimmed one wrote is not seen by its fork.
+            let mut fork = fork;
+            let (keys, _) = fork.append(&rows(512, 1), &rows(512, 1)).unwrap();
+            assert_eq!(values(&keys), values(&rows(0, 513)));
+            assert_eq!(fork.bytes(), 2 * 768 * 8);
+        };
+        engine().unwrap().run(work).unwrap();
+    }
 }

@@ -143,7 +143,7 @@ impl QuantizationParameters {
 
     /// Whether rows of this length can be packed.
     pub(crate) fn divides(self, columns: usize) -> bool {
-        columns > 0 && columns % self.group_size == 0
+        columns > 0 && columns.is_multiple_of(self.group_size)
     }
 
     /// Words of 32 bits that a row of `columns` weights takes.
@@ -159,7 +159,7 @@ impl QuantizationParameters {
 }
 
 fn exact_quotient(dividend: usize, divisor: usize) -> Option<usize> {
-    (divisor > 0 && dividend % divisor == 0).then(|| dividend / divisor)
+    (divisor > 0 && dividend.is_multiple_of(divisor)).then(|| dividend / divisor)
 }
 
 /// What a configuration says of one module.
