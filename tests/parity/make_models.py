@@ -69,7 +69,7 @@ YARN = {
 #   told      what the folder's config says of the quantization, where that is
 #             not `quantize` itself
 #   shards    number of files, with an index
-#   prefix    put before the names of all tensors but the head's
+#   place     where the text model stands in a larger one: a prefix of names
 #   nested    the config sits in text_config
 #   extra     names of tensors that a loader must ignore
 VARIANTS = {
@@ -130,14 +130,20 @@ VARIANTS = {
         "config": llama(model_type="mistral", architectures=["MistralForCausalLM"])
     },
     "llama_nested": {"config": llama(), "nested": True},
-    "mistral_nested_prefixed": {
+    "mistral_nested_placed": {
         "config": llama(model_type="mistral"),
         "nested": True,
-        "prefix": "language_model.",
+        "place": "language_model.",
         "extra": [
             "vision_tower.patch_embed.weight",
             "multi_modal_projector.linear_1.weight",
         ],
+    },
+    "llama_nested_placed": {
+        "config": llama(),
+        "nested": True,
+        "place": "model.language_model.",
+        "extra": ["model.visual.blocks.0.weight", "mtp.norm.weight"],
     },
     "llama_two_shards": {"config": llama(), "shards": 2},
     "llama_five_shards": {"config": llama(attention_bias=True), "shards": 5},
@@ -212,7 +218,7 @@ VARIANTS = {
         # Weights and overrides named as in the file of a vision model's export.
         "config": llama(tie_word_embeddings=True),
         "nested": True,
-        "prefix": "language_model.",
+        "place": "language_model.",
         "quantize": affine(
             4,
             64,
@@ -230,11 +236,29 @@ VARIANTS = {
             },
         ),
     },
+    "llama_affine_other_file_spelling": {
+        "config": llama(),
+        "nested": True,
+        "place": "model.language_model.",
+        "quantize": affine(
+            4, 64, **{"model.layers.0.mlp.down_proj": {"bits": 6, "group_size": 64}}
+        ),
+        "told": affine(
+            4,
+            64,
+            **{
+                "model.language_model.layers.0.mlp.down_proj": {
+                    "bits": 6,
+                    "group_size": 64,
+                }
+            },
+        ),
+    },
     "llama_affine_module_spelling": {
-        # The same weights, the overrides named as the modules.
+        # Placed the same way, the overrides named as the modules.
         "config": llama(tie_word_embeddings=True),
         "nested": True,
-        "prefix": "language_model.",
+        "place": "language_model.",
         "quantize": affine(
             4,
             64,
@@ -335,16 +359,18 @@ def build(name, row):
     return model
 
 
+def name_in_file(name, place):
+    if place == "model.language_model.":
+        return place + name.removeprefix("model.") if name.startswith("model.") else name
+    return place + name if name.startswith(("model.", "lm_head.")) else name
+
+
 def save_weights(folder, row, model):
     tensors = dict(tree_flatten(model.parameters()))
     for extra in row.get("extra", []):
         tensors[extra] = mx.random.normal((8, 4))
-    prefix = row.get("prefix", "")
-    ours = ("model.", "lm_head.")
-    tensors = {
-        (prefix + name if name.startswith(ours) else name): tensor
-        for name, tensor in tensors.items()
-    }
+    place = row.get("place", "")
+    tensors = {name_in_file(name, place): tensor for name, tensor in tensors.items()}
     names = sorted(tensors)
     shards = row.get("shards", 1)
     weight_map = {}

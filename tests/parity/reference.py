@@ -22,7 +22,13 @@ from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import MODEL_REMAPPING, load_model
 
-FOREIGN = ("vision_tower.", "multi_modal_projector.", "audio_tower.")
+FOREIGN = ("vision_tower.", "multi_modal_projector.", "model.visual.", "mtp.")
+
+
+def text_model_name(name):
+    """A name without the place of the text model in a larger one."""
+    name = name.removeprefix("language_model.")
+    return name.replace("model.language_model.", "model.", 1)
 
 
 def classes(config):
@@ -34,7 +40,7 @@ def classes(config):
     class Model(module.Model):
         def sanitize(self, weights):
             ours = {
-                name.removeprefix("language_model."): tensor
+                text_model_name(name): tensor
                 for name, tensor in weights.items()
                 if not name.startswith(FOREIGN)
             }
@@ -57,7 +63,7 @@ def load(folder):
         # Only modules without entries of their own fall back to this, and of
         # those mlx-lm takes the shapes' word.
         told = {"group_size": 64, "bits": 4} | (config.get("quantization") or {})
-        told = {key.removeprefix("language_model."): value for key, value in told.items()}
+        told = {text_model_name(key): value for key, value in told.items()}
         changes["quantization"] = told
     model, _ = load_model(folder, model_config=changes, get_model_classes=classes)
     return model
