@@ -367,10 +367,10 @@ def name_in_file(name, place):
 
 def save_weights(folder, row, model):
     tensors = dict(tree_flatten(model.parameters()))
-    for extra in row.get("extra", []):
-        tensors[extra] = mx.random.normal((8, 4))
     place = row.get("place", "")
     tensors = {name_in_file(name, place): tensor for name, tensor in tensors.items()}
+    for extra in row.get("extra", []):
+        tensors[extra] = mx.random.normal((8, 4))
     names = sorted(tensors)
     shards = row.get("shards", 1)
     weight_map = {}
