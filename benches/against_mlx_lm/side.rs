@@ -1,0 +1,132 @@
+//! The processes that are compared, seen from the one that compares.
+
+use std::{
+    env,
+    io::{BufRead as _, BufReader, Write as _},
+    mem,
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// The argument that makes this program the library's side.
+pub(crate) const LIBRARY_SIDE: &str = "--library-side";
+
+/// Lets a side finish what it still computes in the background.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A line that a side reads.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) prompt: Vec<u32>,
+    /// How many tokens to generate.
+    pub(crate) tokens: usize,
+}
+
+/// The line that it answers with.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) ids: Vec<u32>,
+    /// From the request to the first token.
+    pub(crate) first_seconds: f64,
+    /// From the first token to the last.
+    pub(crate) rest_seconds: f64,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    Library,
+    MlxLm,
+}
+
+impl Side {
+    /// Starts a process that loads `model`.
+    pub(crate) fn start(self, model: &str) -> Process {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut command = match self {
+            Self::Library => {
+                let mut this = Command::new(env::current_exe().expect("this program has a path"));
+                this.arg(LIBRARY_SIDE);
+                this
+            }
+            Self::MlxLm => {
+                let mut python = Command::new(root.join("tools/python"));
+                python.arg("benches/against_mlx_lm/mlx_lm_side.py");
+                python
+            }
+        };
+        let started = Instant::now();
+        let mut child = command
+            .arg(model)
+            .current_dir(root)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("both sides are programs of this project");
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        Process {
+            child,
+            started,
+            input: input.expect("it is piped"),
+            output: BufReader::new(output.expect("it is piped")),
+        }
+    }
+}
+
+/// A running side.
+pub(crate) struct Process {
+    child: Child,
+    started: Instant,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    pub(crate) fn ask(&mut self, prompt: &[u32], tokens: usize) -> Answer {
+        let request = Request {
+            prompt: prompt.to_vec(),
+            tokens,
+        };
+        let request = serde_json::to_string(&request).expect("plain data");
+        writeln!(self.input, "{request}").expect("a side reads until its input ends");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a side answers each request");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in answer {line:?}"))
+    }
+
+    /// Since the start.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Ends the process and returns the most memory that it had resident, in bytes.
+    pub(crate) fn end(self) -> u64 {
+        thread::sleep(PAUSE);
+        drop(self.input);
+        let id = libc::pid_t::try_from(self.child.id()).expect("it came as one");
+        let mut status = 0;
+        // SAFETY: all bytes zero are a valid rusage, which is plain numbers.
+        let mut usage: libc::rusage = unsafe { mem::zeroed() };
+        // SAFETY: `id` is our child and was not waited for; both pointers are to locals.
+        let ended = unsafe { libc::wait4(id, &raw mut status, 0, &raw mut usage) };
+        assert_eq!((ended, status), (id, 0), "a side failed");
+        let unit = if cfg!(target_os = "macos") { 1 } else { 1024 };
+        u64::try_from(usage.ru_maxrss).expect("sizes are positive") * unit
+    }
+}
+
+/// The folder of a test model.
+pub(crate) fn test_model(form: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(root.join("tools/test-model"))
+        .arg(form)
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("it is a program of this project");
+    assert!(output.status.success(), "tools/test-model failed");
+    let folder = String::from_utf8(output.stdout).expect("a path in UTF-8");
+    folder.trim_end().to_owned()
+}
