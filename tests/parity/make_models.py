@@ -70,7 +70,7 @@ YARN = {
 #             not `quantize` itself
 #   shards    number of files, with an index
 #   place     where the text model stands in a larger one: a prefix of names
-#   nested    the config sits in text_config
+#   nested    the config sits in text_config, inside one of this model_type
 #   extra     names of tensors that a loader must ignore
 VARIANTS = {
     "llama_gqa": {"config": llama()},
@@ -129,10 +129,10 @@ VARIANTS = {
     "mistral": {
         "config": llama(model_type="mistral", architectures=["MistralForCausalLM"])
     },
-    "llama_nested": {"config": llama(), "nested": True},
-    "mistral_nested_placed": {
+    "llama_nested": {"config": llama(), "nested": "llama"},
+    "mistral3": {
         "config": llama(model_type="mistral"),
-        "nested": True,
+        "nested": "mistral3",
         "place": "language_model.",
         "extra": [
             "vision_tower.patch_embed.weight",
@@ -141,7 +141,7 @@ VARIANTS = {
     },
     "llama_nested_placed": {
         "config": llama(),
-        "nested": True,
+        "nested": "llama",
         "place": "model.language_model.",
         "extra": ["model.visual.blocks.0.weight", "mtp.norm.weight"],
     },
@@ -217,7 +217,7 @@ VARIANTS = {
     "llama_affine_file_spelling": {
         # Weights and overrides named as in the file of a vision model's export.
         "config": llama(tie_word_embeddings=True),
-        "nested": True,
+        "nested": "llama",
         "place": "language_model.",
         "quantize": affine(
             4,
@@ -238,7 +238,7 @@ VARIANTS = {
     },
     "llama_affine_other_file_spelling": {
         "config": llama(),
-        "nested": True,
+        "nested": "llama",
         "place": "model.language_model.",
         "quantize": affine(
             4, 64, **{"model.layers.0.mlp.down_proj": {"bits": 6, "group_size": 64}}
@@ -257,7 +257,7 @@ VARIANTS = {
     "llama_affine_module_spelling": {
         # Placed the same way, the overrides named as the modules.
         "config": llama(tie_word_embeddings=True),
-        "nested": True,
+        "nested": "llama",
         "place": "language_model.",
         "quantize": affine(
             4,
@@ -402,7 +402,7 @@ def save(out, name, row):
     save_weights(folder, row, build(name, row))
     config = dict(row["config"])
     if row.get("nested"):
-        config = {"model_type": config["model_type"], "text_config": config}
+        config = {"model_type": row["nested"], "text_config": config}
     if told := row.get("told", row.get("quantize")):
         config["quantization"] = config["quantization_config"] = told
     save_json(folder / "config.json", config)
