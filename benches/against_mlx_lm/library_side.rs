@@ -26,7 +26,7 @@ fn answer(model: &Model, request: &Request) -> Answer {
     let (mut ids, mut first, mut last) = (Vec::new(), None, started);
     model
         .generate(None, &request.prompt, &options, &mut |event| {
-            if let Event::Token { id } = event {
+            if let Event::Token { id, .. } = event {
                 ids.push(id);
                 last = Instant::now();
                 first.get_or_insert(last);

@@ -171,15 +171,22 @@ fn compare() {
         theirs.push(their_numbers);
     }
 
-    println!("medians of {ROUNDS} interleaved rounds, mlx-lm as shipped on the same libmlx and BLAS");
+    println!(
+        "medians of {ROUNDS} interleaved rounds, mlx-lm as shipped on the same libmlx and BLAS"
+    );
     println!();
     println!("| measure | unit | libmlxb | mlx-lm | ratio | aim | |");
     println!("|---|---|---:|---:|---:|---|---|");
     for (index, measure) in MEASURES.iter().enumerate() {
-        let of = |rounds: &[[f64; MEASURES.len()]]| median(rounds.iter().map(|r| r[index]).collect());
+        let of =
+            |rounds: &[[f64; MEASURES.len()]]| median(rounds.iter().map(|r| r[index]).collect());
         let (ours, theirs) = (of(&ours), of(&theirs));
         let ratio = ours / theirs;
-        let verdict = if measure.aim.is_met(ratio) { "met" } else { "missed" };
+        let verdict = if measure.aim.is_met(ratio) {
+            "met"
+        } else {
+            "missed"
+        };
         println!(
             "| {} | {} | {ours:.2} | {theirs:.2} | {ratio:.2} | {} | {verdict} |",
             measure.name, measure.unit, measure.aim

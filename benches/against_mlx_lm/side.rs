@@ -93,7 +93,9 @@ impl Process {
         let request = serde_json::to_string(&request).expect("plain data");
         writeln!(self.input, "{request}").expect("a side reads until its input ends");
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("a side answers each request");
+        self.output
+            .read_line(&mut line)
+            .expect("a side answers each request");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in answer {line:?}"))
     }
 

@@ -31,7 +31,7 @@ fn greedy(model: &Model, prompt: &[u32], prefill_chunk: usize, count: usize) -> 
     let mut ids = Vec::new();
     model
         .generate(None, prompt, &options, &mut |event| {
-            if let Event::Token { id } = event {
+            if let Event::Token { id, .. } = event {
                 ids.push(id);
             }
             Flow::Continue
@@ -55,7 +55,10 @@ fn some_ids(count: usize, below: Range<u32>) -> Vec<u32> {
 }
 
 /// Shows a line of the outcome with `--nocapture` and where a test fails.
-#[expect(clippy::print_stdout, reason = "the comparison's outcome is what a reader wants to see")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the comparison's outcome is what a reader wants to see"
+)]
 fn report(line: std::fmt::Arguments<'_>) {
     println!("{line}");
 }

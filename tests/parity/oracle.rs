@@ -53,7 +53,9 @@ pub(crate) struct PromptAnswer {
 
 /// A folder of this name for the run's files, without those of earlier runs.
 pub(crate) fn scratch(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("parity").join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("parity")
+        .join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder).expect("files of an earlier run can be removed");
     }
@@ -64,7 +66,9 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 /// Runs a script of tests/parity.
 fn python(script: &str, arguments: &[&Path]) {
     let script = Path::new("tests/parity").join(script);
-    let arguments = [script.as_path()].into_iter().chain(arguments.iter().copied());
+    let arguments = [script.as_path()]
+        .into_iter()
+        .chain(arguments.iter().copied());
     run("tools/python", arguments.map(Path::as_os_str));
 }
 
@@ -100,7 +104,10 @@ pub(crate) fn make_models(names: &[&str], scratch: &Path) -> Vec<(String, PathBu
         .expect("the script made it")
         .map(|entry| {
             let entry = entry.expect("a folder that was just made can be listed");
-            (entry.file_name().to_string_lossy().into_owned(), entry.path())
+            (
+                entry.file_name().to_string_lossy().into_owned(),
+                entry.path(),
+            )
         })
         .collect();
     models.sort();
@@ -113,7 +120,10 @@ pub(crate) fn ask(cases: &[Case], scratch: &Path) -> Vec<Answer> {
     let text = serde_json::to_vec(cases).expect("plain data");
     fs::write(&file, text).expect("the build folder is writable");
     python("reference.py", &[&answers, &file]);
-    cases.iter().map(|case| read(&answers, &case.name)).collect()
+    cases
+        .iter()
+        .map(|case| read(&answers, &case.name))
+        .collect()
 }
 
 fn read(answers: &Path, name: &str) -> Answer {

@@ -19,7 +19,6 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 from mlx_lm.generate import generate_step
-from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import MODEL_REMAPPING, load_model
 
 FOREIGN = ("vision_tower.", "multi_modal_projector.", "model.visual.", "mtp.")
@@ -69,19 +68,26 @@ def load(folder):
     return model
 
 
-def logits_after(model, ids, chunk):
-    """Logits after the last of `ids`, run in the steps of generate_step."""
-    cache = make_prompt_cache(model)
-    ids = mx.array(ids)
-    while ids.size > 1:
-        length = min(chunk, ids.size - 1)
-        model(ids[:length][None], cache=cache)
-        mx.eval([layer.state for layer in cache])
-        ids = ids[length:]
-    return model(ids[None], cache=cache)[0, -1]
+class Listener:
+    """A model that remembers the logits of each token that is run alone."""
+
+    def __init__(self, model):
+        self.model, self.logits = model, []
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def __call__(self, ids, **options):
+        logits = self.model(ids, **options)
+        if ids.shape[1] == 1:
+            self.logits.append(logits[0, -1])
+        return logits
 
 
-def greedy(model, ids, chunk, count):
+def answer(model, ids, chunk, count):
+    """Greedy ids, the margin of each, and the logits after the last of `ids`, which
+    generate_step runs alone."""
+    model = Listener(model)
     tokens, margins = [], []
     steps = generate_step(
         mx.array(ids), model, max_tokens=count, prefill_step_size=chunk
@@ -90,7 +96,7 @@ def greedy(model, ids, chunk, count):
         best = mx.sort(log_probabilities.astype(mx.float32))[-2:]
         tokens.append(token)
         margins.append((best[1] - best[0]).item())
-    return tokens, margins
+    return tokens, margins, model.logits[0]
 
 
 def run(out, case):
@@ -98,10 +104,9 @@ def run(out, case):
     raw, prompts, dtype = [], [], None
     for prompt in case["prompts"]:
         ids, chunk = prompt["ids"], prompt["chunk"]
-        logits = logits_after(model, ids, chunk)
+        tokens, margins, logits = answer(model, ids, chunk, case["tokens"])
         dtype = str(logits.dtype).removeprefix("mlx.core.")
         raw.append(np.array(logits.astype(mx.float32), dtype="<f4"))
-        tokens, margins = greedy(model, ids, chunk, case["tokens"])
         prompts.append({"ids": ids, "chunk": chunk, "greedy": tokens, "margins": margins})
     (out / f"{case['name']}.f32").write_bytes(np.concatenate(raw).tobytes())
     told = {

@@ -95,7 +95,10 @@ fn a_missing_tensor_is_named() {
         let copy = Copy::of(&folder);
         for name in copy.tensors.0.keys() {
             let message = copy.refusal(name, None);
-            assert!(message.contains(module_of(name)), "{model}: {name}: {message}");
+            assert!(
+                message.contains(module_of(name)),
+                "{model}: {name}: {message}"
+            );
         }
     }
 }
@@ -119,7 +122,10 @@ fn a_tensor_of_another_shape_is_named() {
 
 #[test]
 fn a_surplus_tensor_is_named() {
-    for (model, folder) in make_models(&["llama_gqa", "llama_tied", "llama_affine_tied"], &scratch("surplus")) {
+    for (model, folder) in make_models(
+        &["llama_gqa", "llama_tied", "llama_affine_tied"],
+        &scratch("surplus"),
+    ) {
         let copy = Copy::of(&folder);
         let norm = &copy.tensors.0["model.norm.weight"];
         for surplus in [

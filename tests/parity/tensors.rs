@@ -78,8 +78,12 @@ impl Tensor {
         let other = |x: f32| 1.25 * x + 0.03125;
         let bytes = match self.dtype.as_str() {
             "F32" => self.map(|b| other(f32::from_le_bytes(b)).to_le_bytes()),
-            "BF16" => self.map(|b| bf16::from_f32(other(bf16::from_le_bytes(b).to_f32())).to_le_bytes()),
-            "F16" => self.map(|b| f16::from_f32(other(f16::from_le_bytes(b).to_f32())).to_le_bytes()),
+            "BF16" => {
+                self.map(|b| bf16::from_f32(other(bf16::from_le_bytes(b).to_f32())).to_le_bytes())
+            }
+            "F16" => {
+                self.map(|b| f16::from_f32(other(f16::from_le_bytes(b).to_f32())).to_le_bytes())
+            }
             "U32" => self.map(|b: [u8; 4]| b.map(|x| x ^ 0b0101_0101)),
             // Scales: twice or half as large, or a little larger or smaller.
             "U8" => self.map(|[b]: [u8; 1]| [b ^ 1]),
@@ -92,13 +96,22 @@ impl Tensor {
     }
 
     fn map<const N: usize>(&self, change: impl Fn([u8; N]) -> [u8; N]) -> Vec<u8> {
-        self.bytes.as_chunks().0.iter().flat_map(|&b| change(b)).collect()
+        self.bytes
+            .as_chunks()
+            .0
+            .iter()
+            .flat_map(|&b| change(b))
+            .collect()
     }
 
     /// The same elements in one row.
     pub(crate) fn flattened(&self) -> Self {
         let count = self.shape.iter().product();
-        let shape = if self.shape.len() == 1 { vec![1, count] } else { vec![count] };
+        let shape = if self.shape.len() == 1 {
+            vec![1, count]
+        } else {
+            vec![count]
+        };
         Self {
             shape,
             ..self.clone()
