@@ -64,7 +64,7 @@ fn answers_as_mlx_lm(form: &'static str, rows: &[Golden], compare_logits: bool) 
             row.prompt
         );
         if compare_logits {
-            let logits = model.logits(&row.prompt_ids).unwrap();
+            let logits = model.logits(&row.prompt_ids).expect("ids of the model");
             assert_eq!(logits, theirs.logits, "{form}: logits after {}", row.prompt);
         }
         report(format_args!(
