@@ -689,7 +689,7 @@ typedef struct mlxb_generate_options {
      * 2048.
      */
     int32_t prefill_chunk;
-    /** Looked at before each step. May be NULL. */
+    /** Looked at before each step and each event. May be NULL. */
     const mlxb_cancel *cancel;
 } mlxb_generate_options;
 
@@ -727,7 +727,7 @@ void mlxb_generate_options_init(mlxb_generate_options *options, size_t struct_si
  *
  * Events come in this order: MLXB_EVENT_PREFILL with 0 done, one after each chunk and one with
  * all done; then for each token MLXB_EVENT_TOKEN, and MLXB_EVENT_TEXT when it completes text.
- * None comes after a callback returned MLXB_STOP.
+ * None comes after a callback returned MLXB_STOP or the cancel object was used.
  *
  * With a kv the prompt continues its tokens. Afterwards the kv holds those, the prompt and all
  * generated tokens but the last, which was sampled but not run: start the next prompt with it

@@ -110,7 +110,7 @@ pub struct mlxb_generate_options {
     /// Prompt tokens that are run at once, the grain of progress, fairness and cancelling; -1:
     /// 2048.
     pub prefill_chunk: i32,
-    /// Looked at before each step. May be NULL.
+    /// Looked at before each step and each event. May be NULL.
     pub cancel: *const mlxb_cancel,
 }
 
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn mlxb_generate_options_init(
 ///
 /// Events come in this order: MLXB_EVENT_PREFILL with 0 done, one after each chunk and one with
 /// all done; then for each token MLXB_EVENT_TOKEN, and MLXB_EVENT_TEXT when it completes text.
-/// None comes after a callback returned MLXB_STOP.
+/// None comes after a callback returned MLXB_STOP or the cancel object was used.
 ///
 /// With a kv the prompt continues its tokens. Afterwards the kv holds those, the prompt and all
 /// generated tokens but the last, which was sampled but not run: start the next prompt with it

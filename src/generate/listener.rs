@@ -1,7 +1,12 @@
 //! The caller's side: tokens become text, text is searched for stop strings, callbacks run.
 
 use super::{EndReason, Event, Finish, GenerateOptions, Logprobs, stop_strings::StopStrings};
-use crate::{cancel::Flow, error::Result, model::Model, tokenizer::Detokenizer};
+use crate::{
+    cancel::{Cancel, Flow},
+    error::Result,
+    model::Model,
+    tokenizer::Detokenizer,
+};
 
 /// Turns updates into events for the callback, up to the one at which it or a stop string ends
 /// the generation.
@@ -12,6 +17,7 @@ pub(crate) struct Listener<'a, 'b> {
     detokenizer: Detokenizer,
     stop_strings: StopStrings,
     stop_tokens: Vec<u32>,
+    cancel: Option<Cancel>,
     /// How many tokens the callback was told.
     pub(crate) generated_tokens: usize,
     /// Set once the generation has ended for a reason on this side.
@@ -32,15 +38,25 @@ impl<'a, 'b> Listener<'a, 'b> {
             detokenizer: Detokenizer::new(&model.0.tokenizer, false),
             stop_strings: StopStrings::new(&options.stop)?,
             stop_tokens: options.stop_tokens.clone(),
+            cancel: options.cancel.clone(),
             generated_tokens: 0,
             finish: None,
         })
     }
 
     fn tell(&mut self, event: Event<'_>) {
-        if self.finish.is_none() && (self.on_event)(event) == Flow::Stop {
+        if !self.is_over() && (self.on_event)(event) == Flow::Stop {
             self.finish = Some(Finish::Caller);
         }
+    }
+
+    /// Whether nothing may be told any more. The engine may have been ahead of the callback when
+    /// the cancel object was used: what it sent until then is not told.
+    fn is_over(&mut self) -> bool {
+        if self.finish.is_none() && self.cancel.as_ref().is_some_and(Cancel::is_requested) {
+            self.finish = Some(Finish::Cancelled);
+        }
+        self.finish.is_some()
     }
 
     pub(crate) fn prefilled(&mut self, done: usize) {
@@ -52,7 +68,7 @@ impl<'a, 'b> Listener<'a, 'b> {
         if self.generated_tokens == 0 {
             self.prefilled(self.prompt_tokens);
         }
-        if self.finish.is_some() {
+        if self.is_over() {
             return;
         }
         self.generated_tokens += 1;

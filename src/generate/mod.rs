@@ -51,7 +51,7 @@ pub struct GenerateOptions {
     pub stop_tokens: Vec<u32>,
     /// Prompt tokens that are run at once: the grain of progress, fairness and cancelling.
     pub prefill_chunk: usize,
-    /// Looked at before each step.
+    /// Looked at before each step and each event.
     pub cancel: Option<Cancel>,
 }
 
@@ -312,10 +312,7 @@ fn listen(
     };
     loop {
         let Ok(update) = updates.recv() else {
-            return Err(Error::new(
-                Kind::Panic,
-                "the engine dropped the generation: a bug, or the process is exiting",
-            ));
+            return Err(engine.dropped("the generation"));
         };
         if control.room_was_awaited() {
             engine.wake();
