@@ -14,7 +14,10 @@ mod thread;
 
 use std::{
     panic::resume_unwind,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::JoinHandle,
 };
 
@@ -63,6 +66,7 @@ pub(crate) struct Engine {
     commands: Sender<Command>,
     /// Taken once, at exit.
     thread: Mutex<Option<JoinHandle<()>>>,
+    stopping: AtomicBool,
     process: u32,
 }
 
@@ -116,6 +120,7 @@ impl Engine {
         Ok(Self {
             commands,
             thread: Some(thread).into(),
+            stopping: AtomicBool::new(false),
             process: std::process::id(),
         })
     }
@@ -159,15 +164,27 @@ impl Engine {
         self.commands.send(command).map_err(|_| stopped())
     }
 
+    /// Why the engine dropped a task before its end.
+    pub(crate) fn dropped(&self, what: &str) -> Error {
+        if self.stopping.load(Ordering::Acquire) {
+            return stopped();
+        }
+        Error::new(Kind::Panic, format!("a bug: the engine dropped {what}"))
+    }
+
     /// Stops at the next step boundary and waits for the thread to end.
     fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
         let _ = self.commands.send(Command::Stop);
         let thread = self
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(thread) = thread {
+        // A log callback may end the process on the engine thread itself.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
             let _ = thread.join();
         }
     }

@@ -65,11 +65,11 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
         &config.quantization,
         config.tie_word_embeddings,
     )?;
+    let engine = engine()?;
     memory::admit("the model", plan.bytes())?;
     // The tokenizer takes about as long to parse as the weights of a small model to read.
     thread::scope(|scope| {
         let tokenizer = scope.spawn(|| Tokenizer::load(dir));
-        let engine = engine()?;
         let tensors = read_all(engine, &shards, &plan, cancel.as_ref(), &mut options)?;
         let tokenizer = tokenizer
             .join()
