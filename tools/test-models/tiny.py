@@ -1,4 +1,4 @@
-"""A llama of 130,000 random weights with a vocabulary of bytes, for tests where a model must be
+"""A llama of 120,000 random weights with a vocabulary of bytes, for tests where a model must be
 quick rather than say something:
 
     tiny.py OUT
@@ -29,7 +29,7 @@ CONFIG = {
     "max_position_embeddings": 4096,
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
-    "tie_word_embeddings": True,
+    "tie_word_embeddings": False,
     "bos_token_id": 1,
     "eos_token_id": 2,
     "torch_dtype": "float32",
@@ -71,6 +71,8 @@ def tensors():
             made[f"{prefix}{name}.weight"] = matrix(rows, columns)
         made[prefix + "post_attention_layernorm.weight"] = norm()
     made["model.norm.weight"] = norm()
+    # A head of its own: with the embedding as head the likeliest token is the last one again.
+    made["lm_head.weight"] = matrix(CONFIG["vocab_size"], hidden)
     return made
 
 
