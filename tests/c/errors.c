@@ -24,8 +24,8 @@ static void no_error_is_an_empty_error(void) {
 }
 
 int main(void) {
-    statuses_have_names();
-    numbers_that_are_no_status_are_unknown();
-    no_error_is_an_empty_error();
+    RUN(statuses_have_names);
+    RUN(numbers_that_are_no_status_are_unknown);
+    RUN(no_error_is_an_empty_error);
     return check_summary();
 }

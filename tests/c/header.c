@@ -7,7 +7,11 @@
 
 #include "check.h"
 
-int main(void) {
+static void the_library_knows_a_status_of_the_header(void) {
     CHECK_STR("MLXB_OK", mlxb_status_name(MLXB_OK));
+}
+
+int main(void) {
+    RUN(the_library_knows_a_status_of_the_header);
     return check_summary();
 }

@@ -1,0 +1,161 @@
+/* NULL in every pointer argument of every function: a status or nothing, never a crash; and what
+ * a failed call leaves in its `out`s. */
+#include "fixture.h"
+
+/* The call with and without an error object: MLXB_INVALID_ARGUMENT, naming `part`. */
+#define REFUSED(part, function, ...)                                                         \
+    do {                                                                                     \
+        EXPECT_ERROR(MLXB_INVALID_ARGUMENT, part, function(__VA_ARGS__, &error));            \
+        CHECK_INT(MLXB_INVALID_ARGUMENT, function(__VA_ARGS__, NULL));                        \
+    } while (0)
+
+/* Something that is neither NULL nor valid: an `out` must not be left like this. */
+#define GARBAGE ((void *)&garbage)
+static char garbage;
+
+static void nothing_happens_to_null(void) {
+    CHECK_INT(MLXB_OK, mlxb_error_status(NULL));
+    CHECK_STR("", mlxb_error_message(NULL));
+    CHECK(mlxb_error_detail(NULL) == NULL);
+    mlxb_error_free(NULL);
+    mlxb_string_free(NULL);
+    mlxb_cancel_request(NULL);
+    mlxb_cancel_free(NULL);
+    CHECK(mlxb_model_retain(NULL) == NULL);
+    mlxb_model_release(NULL);
+    mlxb_kv_free(NULL);
+    mlxb_model_options_init(NULL, sizeof(mlxb_model_options));
+    mlxb_generate_options_init(NULL, sizeof(mlxb_generate_options));
+}
+
+static void log_set_takes_null(void) {
+    EXPECT(MLXB_OK, mlxb_log_set(MLXB_LOG_OFF, NULL, NULL, NULL, &error));
+    CHECK_INT(MLXB_OK, mlxb_log_set(MLXB_LOG_OFF, NULL, NULL, NULL, NULL));
+    REFUSED("max_level", mlxb_log_set, 99, NULL, NULL, NULL);
+}
+
+static void memory_takes_null(void) {
+    REFUSED("out", mlxb_memory, NULL);
+    EXPECT(MLXB_OK, mlxb_memory_trim(UINT64_MAX, NULL, &error));
+    CHECK_INT(MLXB_OK, mlxb_memory_trim(UINT64_MAX, NULL, NULL));
+    CHECK_INT(MLXB_OK, mlxb_memory_limits_set(0, 256 << 20, NULL));
+}
+
+static void load_refuses_null(void) {
+    mlxb_model *model = GARBAGE;
+    REFUSED("snapshot_dir", mlxb_model_load, NULL, NULL, &model);
+    CHECK(model == NULL);
+    REFUSED("out", mlxb_model_load, tiny_dir(), NULL, NULL);
+    REFUSED("out", mlxb_model_load, NULL, NULL, NULL);
+    CHECK_INT(MLXB_NOT_FOUND, mlxb_model_load("/no/such/folder", NULL, &model, NULL));
+    CHECK_INT(MLXB_OK, mlxb_model_load(tiny_dir(), NULL, &model, NULL));
+    mlxb_model_release(model);
+}
+
+static void model_functions_refuse_null(void) {
+    mlxb_model_info info = {.struct_size = sizeof info};
+    REFUSED("model", mlxb_model_info_get, NULL, &info);
+    REFUSED("out", mlxb_model_info_get, tiny(), NULL);
+    CHECK_INT(MLXB_OK, mlxb_model_info_get(tiny(), &info, NULL));
+
+    uint32_t tokens[8] = {0};
+    size_t count = 77;
+    REFUSED("model", mlxb_model_eos_tokens, NULL, tokens, 8, &count);
+    CHECK_INT(0, count);
+    REFUSED("buffer", mlxb_model_eos_tokens, tiny(), NULL, 8, &count);
+    REFUSED("count", mlxb_model_eos_tokens, tiny(), tokens, 8, NULL);
+    CHECK_INT(MLXB_OK, mlxb_model_eos_tokens(tiny(), tokens, 8, &count, NULL));
+
+    REFUSED("model", mlxb_model_tokenize, NULL, "a", 1, false, tokens, 8, &count);
+    CHECK_INT(0, count);
+    REFUSED("text", mlxb_model_tokenize, tiny(), NULL, 1, false, tokens, 8, &count);
+    REFUSED("buffer", mlxb_model_tokenize, tiny(), "a", 1, false, NULL, 8, &count);
+    REFUSED("count", mlxb_model_tokenize, tiny(), "a", 1, false, tokens, 8, NULL);
+    EXPECT(MLXB_OK, mlxb_model_tokenize(tiny(), NULL, 0, false, NULL, 0, &count, &error));
+    CHECK_INT(MLXB_OK, mlxb_model_tokenize(tiny(), "a", 1, false, tokens, 8, &count, NULL));
+
+    char *text = GARBAGE;
+    REFUSED("model", mlxb_model_detokenize, NULL, tokens, 1, false, &text);
+    CHECK(text == NULL);
+    REFUSED("tokens", mlxb_model_detokenize, tiny(), NULL, 1, false, &text);
+    REFUSED("text", mlxb_model_detokenize, tiny(), tokens, 1, false, NULL);
+    CHECK_INT(MLXB_OK, mlxb_model_detokenize(tiny(), NULL, 0, false, &text, NULL));
+    CHECK_STR("", text);
+    mlxb_string_free(text);
+}
+
+static void kv_functions_refuse_null(void) {
+    mlxb_kv *kv = GARBAGE;
+    REFUSED("model", mlxb_kv_new, NULL, &kv);
+    CHECK(kv == NULL);
+    REFUSED("out", mlxb_kv_new, tiny(), NULL);
+    kv = GARBAGE;
+    REFUSED("kv", mlxb_kv_fork, NULL, &kv);
+    CHECK(kv == NULL);
+    REFUSED("kv", mlxb_kv_trim, NULL, 0);
+
+    uint32_t token = 0;
+    size_t count = 77;
+    REFUSED("kv", mlxb_kv_tokens, NULL, &token, 1, &count);
+    CHECK_INT(0, count);
+
+    CHECK_INT(MLXB_OK, mlxb_kv_new(tiny(), &kv, NULL));
+    REFUSED("out", mlxb_kv_fork, kv, NULL);
+    REFUSED("count", mlxb_kv_tokens, kv, &token, 1, NULL);
+    EXPECT(MLXB_OK, mlxb_kv_tokens(kv, NULL, 0, &count, &error));
+    recorder recorder = {0};
+    mlxb_generate_options options = greedy(1);
+    run(tiny(), kv, &options, &recorder);
+    REFUSED("buffer", mlxb_kv_tokens, kv, NULL, PROMPT, &count);
+    CHECK_INT(MLXB_OK, mlxb_kv_trim(kv, 0, NULL));
+    mlxb_kv *fork = NULL;
+    CHECK_INT(MLXB_OK, mlxb_kv_fork(kv, &fork, NULL));
+    mlxb_kv_free(fork);
+    mlxb_kv_free(kv);
+}
+
+static void generate_refuses_null(void) {
+    mlxb_generate_options options = greedy(2);
+    mlxb_generate_result result = {.struct_size = sizeof result, .finish = 99};
+    recorder recorder = {0};
+    REFUSED("model", mlxb_generate, NULL, NULL, &options, record, &recorder, &result);
+    CHECK_INT(0, result.finish);
+    REFUSED("options", mlxb_generate, tiny(), NULL, NULL, record, &recorder, &result);
+    CHECK_INT(0, recorder.events);
+    EXPECT(MLXB_OK, mlxb_generate(tiny(), NULL, &options, NULL, NULL, NULL, &error));
+    CHECK_INT(MLXB_OK, mlxb_generate(tiny(), NULL, &options, NULL, NULL, NULL, NULL));
+
+    mlxb_generate_options without = options;
+    without.tokens = NULL;
+    REFUSED("tokens", mlxb_generate, tiny(), NULL, &without, NULL, NULL, NULL);
+    without.token_count = 0;
+    REFUSED("prompt", mlxb_generate, tiny(), NULL, &without, NULL, NULL, NULL);
+    const char *const stop[] = {"a", NULL};
+    without = options;
+    without.stop_count = 1;
+    REFUSED("stop", mlxb_generate, tiny(), NULL, &without, NULL, NULL, NULL);
+    without.stop = stop;
+    without.stop_count = 2;
+    REFUSED("stop", mlxb_generate, tiny(), NULL, &without, NULL, NULL, NULL);
+}
+
+static void chat_render_refuses_null(void) {
+    char *prompt = GARBAGE;
+    REFUSED("model", mlxb_chat_render, NULL, "{\"messages\": []}", &prompt);
+    CHECK(prompt == NULL);
+    REFUSED("request_json", mlxb_chat_render, tiny(), NULL, &prompt);
+    REFUSED("prompt", mlxb_chat_render, tiny(), "{\"messages\": []}", NULL);
+    REFUSED("malformed", mlxb_chat_render, tiny(), "{", &prompt);
+}
+
+int main(void) {
+    RUN(nothing_happens_to_null);
+    RUN(log_set_takes_null);
+    RUN(memory_takes_null);
+    RUN(load_refuses_null);
+    RUN(model_functions_refuse_null);
+    RUN(kv_functions_refuse_null);
+    RUN(generate_refuses_null);
+    RUN(chat_render_refuses_null);
+    return finish();
+}
