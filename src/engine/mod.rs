@@ -75,8 +75,8 @@ static ENGINE: OnceCell<Engine> = OnceCell::new();
 /// The engine, started by the first call.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] in a process forked after the engine started, [`Kind::Backend`] when
-/// MLX cannot be prepared.
+/// [`Kind::Unsupported`] in a process forked after the engine started, [`Kind::Cancelled`] in one
+/// that exits, [`Kind::Backend`] when MLX cannot be prepared.
 pub(crate) fn engine() -> Result<&'static Engine> {
     let engine = ENGINE.get_or_try_init(Engine::launch)?;
     if engine.process != std::process::id() {
@@ -84,6 +84,9 @@ pub(crate) fn engine() -> Result<&'static Engine> {
             Kind::Unsupported,
             "this process was forked after the library was first used: load it in the child alone",
         ));
+    }
+    if engine.stopping.load(Ordering::Acquire) {
+        return Err(stopped());
     }
     Ok(engine)
 }
