@@ -1,10 +1,16 @@
-//! The real test model through the Rust API. Its folder comes from `MLXB_TEST_MODEL`.
+//! The real test model through the Rust API.
+
+use std::process::Command;
 
 use mlxb::{Event, Finish, Flow, GenerateOptions, Kv, LoadOptions, Model};
 
 fn model() -> Model {
-    let dir = std::env::var("MLXB_TEST_MODEL").expect("MLXB_TEST_MODEL names the f32 test model");
-    Model::load(dir, LoadOptions::default()).unwrap()
+    let made = Command::new("tools/test-model")
+        .arg("f32")
+        .output()
+        .unwrap();
+    let dir = String::from_utf8(made.stdout).unwrap();
+    Model::load(dir.trim_end(), LoadOptions::default()).unwrap()
 }
 
 #[test]
