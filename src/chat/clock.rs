@@ -3,7 +3,6 @@
 use jiff::Zoned;
 use jiff::civil::DateTime;
 use jiff::fmt::strtime::{BrokenDownTime, Config};
-use jiff::tz::TimeZone;
 
 /// Tells templates what time it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,15 +29,15 @@ pub enum Clock {
 
 impl Clock {
     /// The time in C's `strftime` notation with English names. Directives that do not exist
-    /// are kept as they are.
+    /// are kept as they are; those of the time zone are empty, as for Python's naive time.
     pub(super) fn format(self, format: &str) -> Result<String, jiff::Error> {
-        let now = self.now()?;
-        BrokenDownTime::from(&now).to_string_with_config(&Config::new().lenient(true), format)
+        let config = Config::new().lenient(true);
+        BrokenDownTime::from(self.now()?).to_string_with_config(&config, without_zone(format))
     }
 
-    fn now(self) -> Result<Zoned, jiff::Error> {
+    fn now(self) -> Result<DateTime, jiff::Error> {
         match self {
-            Self::System => Ok(Zoned::now()),
+            Self::System => Ok(Zoned::now().datetime()),
             Self::Fixed {
                 year,
                 month,
@@ -46,7 +45,25 @@ impl Clock {
                 hour,
                 minute,
                 second,
-            } => DateTime::new(year, month, day, hour, minute, second, 0)?.to_zoned(TimeZone::UTC),
+            } => DateTime::new(year, month, day, hour, minute, second, 0),
         }
     }
+}
+
+/// The format without `%z` and `%Z`.
+fn without_zone(format: &str) -> String {
+    let mut out = String::new();
+    let mut characters = format.chars();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            out.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('z' | 'Z') => {}
+            Some(directive) => out.extend(['%', directive]),
+            None => out.push('%'),
+        }
+    }
+    out
 }

@@ -18,6 +18,7 @@
 mod clock;
 mod continuation;
 mod environment;
+mod methods;
 mod python;
 mod request;
 mod source;

@@ -2,9 +2,16 @@
 
 use std::borrow::Cow;
 
+/// A template in the form that the engine reads: with `\n` as the only line end, as Jinja
+/// makes it, and without transformers' own blocks.
+pub(super) fn prepare(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    without_generation_blocks(&source).into_owned()
+}
+
 /// Replaces `{% generation %}` blocks, which mark the assistant's text for training, by
 /// blocks that only open a scope, as they do when nobody asks for the marks.
-pub(super) fn without_generation_blocks(source: &str) -> Cow<'_, str> {
+fn without_generation_blocks(source: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut rest = source;
     while let Some(at) = rest.find("{%") {

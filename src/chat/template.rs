@@ -11,7 +11,7 @@ use super::continuation::Continuation;
 use super::environment::{Refusal, environment};
 use super::request::Request;
 use super::source::{self, DEFAULT, Sources};
-use super::syntax::without_generation_blocks;
+use super::syntax;
 use crate::error::{Error, Kind, Result};
 use crate::tokenizer::Tokenizer;
 
@@ -58,7 +58,7 @@ impl ChatTemplate {
         let mut environment = environment(clock);
         for (name, source) in &sources {
             environment
-                .add_template_owned(name.clone(), without_generation_blocks(source).into_owned())
+                .add_template_owned(name.clone(), syntax::prepare(source))
                 .map_err(|error| template_error("chat template does not compile", &error))?;
         }
         Ok(Self {
