@@ -8,8 +8,8 @@
 //! use serde_json::json;
 //!
 //! let directory = "models/smol".as_ref();
-//! let tokenizer = mlxb::tokenizer::Tokenizer::load(directory)?;
-//! let template = mlxb::chat::ChatTemplate::load(directory, &tokenizer)?;
+//! let tokenizer = mlxb::Tokenizer::load(directory)?;
+//! let template = mlxb::ChatTemplate::load(directory, &tokenizer)?;
 //! let prompt = template.render(&json!({"messages": [{"role": "user", "content": "Hi"}]}))?;
 //! # Ok(())
 //! # }

@@ -8,7 +8,7 @@
 //!
 //! ```no_run
 //! # fn main() -> mlxb::Result<()> {
-//! let tokenizer = mlxb::tokenizer::Tokenizer::load("models/smol".as_ref())?;
+//! let tokenizer = mlxb::Tokenizer::load("models/smol".as_ref())?;
 //! let ids = tokenizer.encode("Hello", true)?;
 //! assert_eq!(tokenizer.decode(&ids, true), "Hello");
 //! # Ok(())

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mlxb::chat::{ChatTemplate, Clock};
-use mlxb::tokenizer::Tokenizer;
-use mlxb::{Kind, Result};
+use mlxb::{ChatTemplate, Clock, Kind, Result, Tokenizer};
 use serde_json::{Value, json};
 
 /// The moment that the reference script tells templates, too.
