@@ -3,13 +3,14 @@
 PROFILE ?= release
 export PROFILE
 
-.PHONY: help prepare dist demo test test-c parity bench check-abi lint ci
+.PHONY: help prepare dist demo test test-c test-swift parity bench check-abi lint ci
 
 help:
 	@echo 'make demo        ask a small model: PROMPT="..." MODEL=folder'
 	@echo 'make dist        the library, its header and pkg-config file in target/dist'
-	@echo 'make test        all tests; the last line counts them'
+	@echo 'make test        the tests in Rust and C; the last line counts them'
 	@echo 'make test-c      the tests of the C ABI: plain, sanitized, under valgrind'
+	@echo 'make test-swift  the tests of the Swift package; prepares Swift where there is none'
 	@echo 'make parity      the comparison with mlx-lm'
 	@echo 'make bench       the speed comparison with mlx-lm'
 	@echo 'make check-abi   the header and the exported symbols'
@@ -36,6 +37,9 @@ test: dist
 test-c: dist
 	@tests/c/run
 
+test-swift: dist
+	@tools/test swift
+
 parity: prepare
 	@cargo test --locked --profile $(PROFILE) --test parity
 
@@ -50,4 +54,4 @@ lint: prepare
 
 # All of it, in the order in which it fails soonest.
 ci: dist
-	@tools/test lint abi rust c demo
+	@tools/test lint abi rust c swift demo

@@ -318,7 +318,7 @@ typedef struct mlxb_event {
     uint32_t token;
     /** Text; lives for the call. */
     mlxb_str text;
-    /** The token's log-probability, where it was asked for. */
+    /** The token's log-probability; NaN where it was not asked for. */
     float logprob;
     /** The most likely ids, best first; lives for the call. */
     const uint32_t *top_tokens;

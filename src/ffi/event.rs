@@ -42,7 +42,7 @@ pub struct mlxb_event {
     pub token: u32,
     /// Text; lives for the call.
     pub text: mlxb_str,
-    /// The token's log-probability, where it was asked for.
+    /// The token's log-probability; NaN where it was not asked for.
     pub logprob: f32,
     /// The most likely ids, best first; lives for the call.
     pub top_tokens: *const u32,

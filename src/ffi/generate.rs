@@ -325,7 +325,7 @@ fn tell(callback: Callback, event: Event<'_>) -> Flow {
             let (top_tokens, top_logprobs): (Vec<u32>, Vec<f32>) = top.iter().copied().unzip();
             callback.tell(&mlxb_event {
                 token: id,
-                logprob: logprobs.map_or(0.0, |logprobs| logprobs.chosen),
+                logprob: logprobs.map_or(f32::NAN, |logprobs| logprobs.chosen),
                 top_tokens: top_tokens.as_ptr(),
                 top_logprobs: top_logprobs.as_ptr(),
                 top_count: top.len(),

@@ -37,7 +37,10 @@ pub(crate) fn dist(profile: &str) -> Result<()> {
     remove(&partial)?;
     fs::create_dir_all(partial.join("lib/pkgconfig"))?;
     fs::create_dir_all(partial.join("include"))?;
-    fs::copy(root.join("include/mlxb.h"), partial.join("include/mlxb.h"))?;
+    for name in ["mlxb.h", "module.modulemap", "CMLXB.apinotes"] {
+        let name = Path::new("include").join(name);
+        fs::copy(root.join(&name), partial.join(&name))?;
+    }
     fs::write(
         partial.join("lib/pkgconfig/mlxb.pc"),
         pkg_config(&package_version(&root)?),

@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask COMMAND`.
 
+mod api_notes;
 mod dist;
 mod files;
 mod header;
@@ -22,6 +23,7 @@ usage: cargo xtask COMMAND
   header    write include/mlxb.h and what goes with it from src/ffi
   header --check
             fail when that would change anything
+  api-notes fail unless Swift is told of every item of the header
   dist [PROFILE]
             link the library as it is shipped into target/dist (profile: release)
   exports   fail unless it exports exactly the header's symbols
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         ["mlx"] => mlx::prepare(),
         ["header"] => header::header(false),
         ["header", "--check"] => header::header(true),
+        ["api-notes"] => api_notes::check(),
         ["dist"] => dist::dist("release"),
         ["dist", profile] => dist::dist(profile),
         ["exports"] => dist::check_exports(),

@@ -3,7 +3,7 @@ import Testing
 
 @testable import MLXB
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct EventBufferTests {
     struct Failure: Error {}
 

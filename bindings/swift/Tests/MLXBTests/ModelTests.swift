@@ -3,7 +3,7 @@ import Testing
 
 @testable import MLXB
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(5)))
 struct ModelTests {
     @Test func loadTellsItsProgress() async throws {
         let steps = Steps()
