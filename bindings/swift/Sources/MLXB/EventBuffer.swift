@@ -50,7 +50,7 @@ final class EventBuffer<Element: Sendable>: @unchecked Sendable {
         isFinished = true
         // Whoever waits finds the buffer empty.
         let waiting = takeConsumers()
-        if waiting.isEmpty {
+        if waiting.isEmpty && !isClosed {
             self.failure = failure
         }
         condition.unlock()

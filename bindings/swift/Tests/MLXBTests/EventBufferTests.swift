@@ -54,6 +54,7 @@ struct EventBufferTests {
             }
         }
         #expect(!wasTaken)
+        buffer.finish(throwing: Failure())
         #expect(try await buffer.next() == nil)
     }
 
