@@ -231,18 +231,37 @@ fn end_comment(lines: &mut Vec<String>, end: &str) {
     }
 }
 
+/// What holds for all functions: a section of the comment of `src/ffi/mod.rs`, as lines of a C
+/// comment.
+fn conventions(root: &Path) -> Result<String> {
+    let text = fs::read_to_string(root.join("src/ffi/mod.rs"))?;
+    let section: String = text
+        .lines()
+        .skip_while(|line| *line != "//! # Conventions")
+        .skip(2)
+        .map_while(|line| line.strip_prefix("//!"))
+        .map(|line| format!(" *{line}\n"))
+        .collect();
+    if section.is_empty() {
+        return Err("src/ffi/mod.rs has no section of conventions".into());
+    }
+    Ok(section)
+}
+
 fn frame(root: &Path, chapters: &[String]) -> Result<String> {
     let version = source::package_version(root)?;
     let [major, minor, patch] = version.split('.').collect::<Vec<_>>()[..] else {
         return Err(format!("not a version of three numbers: {version}").into());
     };
+    let conventions = conventions(root)?;
     let mut text = format!(
         "\
 /* libmlxb {version}: local language models on Apple's MLX, embedded.
  *
  * Generated from src/ffi by `cargo xtask header`: do not edit.
  * SPDX-License-Identifier: MIT OR Apache-2.0
- */
+ *
+{conventions} */
 #ifndef MLXB_H
 #define MLXB_H
 
