@@ -349,9 +349,12 @@ typedef struct mlxb_event {
     uint32_t token;
     /** Text; lives for the call. */
     mlxb_str text;
-    /** The token's log-probability; NaN where it was not asked for. */
+    /**
+     * The token's log-probability; NaN where it was not asked for, -9999 for a token that is
+     * impossible or whose logits are no numbers.
+     */
     float logprob;
-    /** The most likely ids, best first; lives for the call. */
+    /** The most likely ids, best first, impossible ones left out; lives for the call. */
     const uint32_t *top_tokens;
     /** Their log-probabilities; lives for the call. */
     const float *top_logprobs;
@@ -648,7 +651,10 @@ typedef struct mlxb_generate_options {
     const char *prompt;
     /** Bytes at `prompt`. */
     size_t prompt_len;
-    /** The most tokens to generate; -1: as many as fit into the context. */
+    /**
+     * The most tokens to generate; -1: as many as fit into the context. A number set here must
+     * fit into the memory budget beforehand.
+     */
     int64_t max_tokens;
     /**
      * Divides the log-probabilities before a token is drawn; 0 takes the most likely one. NaN,

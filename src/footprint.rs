@@ -1,5 +1,44 @@
 //! What running a model takes in memory, estimated from its shape alone.
 
+/// What a piece of work takes beside what is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// What stays in use while it runs, and grows step by step.
+    pub(crate) lasting_bytes: u64,
+    /// What a single step takes. Steps follow one another, so of several pieces of work only the
+    /// largest counts.
+    pub(crate) step_bytes: u64,
+}
+
+impl Need {
+    /// Of both together.
+    pub(crate) fn beside(self, other: Self) -> Self {
+        Self {
+            lasting_bytes: self.lasting_bytes.saturating_add(other.lasting_bytes),
+            step_bytes: self.step_bytes.max(other.step_bytes),
+        }
+    }
+
+    pub(crate) fn total(self) -> u64 {
+        self.lasting_bytes.saturating_add(self.step_bytes)
+    }
+}
+
+/// A generation, as far as its need goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Tokens whose KV state is there already.
+    pub(crate) kept: u64,
+    /// Whether others hold that state too: it is copied then when the first token is added.
+    pub(crate) is_shared: bool,
+    /// Tokens to run before the answer.
+    pub(crate) prompt: u64,
+    /// How many of these are run at once.
+    pub(crate) chunk: u64,
+    /// Tokens of the answer to count with.
+    pub(crate) answer: u64,
+}
+
 /// The numbers of a decoder that decide what it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -34,6 +73,26 @@ impl Shape {
     pub(crate) fn kv_bytes(&self, token_count: u64) -> u64 {
         let positions = token_count.div_ceil(KV_STEP).saturating_mul(KV_STEP);
         positions.saturating_mul(self.kv_bytes_per_token())
+    }
+
+    /// Bytes of KV state that a request adds by the time that `token_count` tokens are in it.
+    pub(crate) fn added_bytes(&self, request: &Request, token_count: u64) -> u64 {
+        let there = if request.is_shared { 0 } else { request.kept };
+        self.kv_bytes(token_count)
+            .saturating_sub(self.kv_bytes(there))
+    }
+
+    /// What a request takes: its KV state to the end, and in a step the intermediate results of
+    /// a chunk with one layer's state twice, since buffers grow by copying.
+    pub(crate) fn need(&self, request: &Request) -> Need {
+        let before = request.kept.saturating_add(request.prompt);
+        let end = before.saturating_add(request.answer);
+        let chunk = request.chunk.min(request.prompt);
+        let growing = self.kv_bytes(end) / self.layer_count.max(1);
+        Need {
+            lasting_bytes: self.added_bytes(request, end),
+            step_bytes: self.transient_bytes(chunk, before).saturating_add(growing),
+        }
     }
 
     /// Bytes of intermediate results while `chunk` tokens are run at once behind others, up to
@@ -74,6 +133,30 @@ mod tests {
         for (tokens, positions) in [(0, 0), (1, 256), (256, 256), (257, 512)] {
             assert_eq!(SMOL.kv_bytes(tokens), positions * SMOL.kv_bytes_per_token());
         }
+    }
+
+    #[test]
+    fn a_request_adds_what_is_not_there() {
+        let request = Request {
+            kept: 300,
+            is_shared: false,
+            prompt: 100,
+            chunk: 64,
+            answer: 200,
+        };
+        let token = SMOL.kv_bytes_per_token();
+        assert_eq!(SMOL.need(&request).lasting_bytes, (768 - 512) * token);
+        assert_eq!(
+            SMOL.need(&request).step_bytes,
+            SMOL.transient_bytes(64, 400) + 768 * token / 30
+        );
+        assert_eq!(SMOL.added_bytes(&request, 400), 0);
+        let shared = Request {
+            is_shared: true,
+            ..request
+        };
+        assert_eq!(SMOL.need(&shared).lasting_bytes, 768 * token);
+        assert_eq!(SMOL.added_bytes(&shared, 400), 512 * token);
     }
 
     #[test]

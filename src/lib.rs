@@ -19,6 +19,9 @@ mod tokenizer;
 pub use cancel::{Cancel, Flow};
 pub use chat::{ChatTemplate, Clock};
 pub use error::{Error, Kind, Result};
-pub use generate::{DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions, Generated, Sampling};
+pub use generate::{
+    DEFAULT_PENALTY_CONTEXT, DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions, Generated,
+    Logprobs, Penalties, Penalty, Sampling,
+};
 pub use model::{DeviceKind, Kv, LoadOptions, Model, ModelInfo};
 pub use tokenizer::{Detokenizer, Tokenizer};

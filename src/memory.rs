@@ -1,10 +1,17 @@
 //! Memory: what MLX uses, the budget, and what a piece of work would need.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use crate::{
-    engine::{adopted_bytes, engine},
+    engine::{Mlx, adopted_bytes, engine},
     error::{Error, Kind, Result},
+    footprint::Need,
 };
 
 /// Bytes in use, as MLX and the library count them.
@@ -63,25 +70,75 @@ pub fn set_limits(budget_bytes: u64, allocator_cache_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses work that would take more than the budget, before anything runs: MLX itself fails
-/// by crashing.
+/// What admitted work will still take, by the number of its admission.
+static EXPECTED: Mutex<BTreeMap<u64, Need>> = Mutex::new(BTreeMap::new());
+
+fn expected() -> MutexGuard<'static, BTreeMap<u64, Need>> {
+    EXPECTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Room in the budget for a piece of work, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    number: u64,
+    lasting_bytes: u64,
+}
+
+impl Admission {
+    /// Says how much of the lasting bytes is in use by now, so that it is not counted twice.
+    pub(crate) fn has_grown_to(&self, bytes: u64) {
+        if let Some(need) = expected().get_mut(&self.number) {
+            need.lasting_bytes = self.lasting_bytes.saturating_sub(bytes);
+        }
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        expected().remove(&self.number);
+    }
+}
+
+/// Refuses work that would take more than the budget, before anything of it runs: MLX itself
+/// fails by crashing. Between two steps what is in use holds no intermediate results.
 ///
 /// # Errors
 /// [`Kind::OverBudget`] naming the need and the budget.
-pub(crate) fn admit(what: &str, need_bytes: u64) -> Result<()> {
+pub(crate) fn admit(what: &str, need: Need, _: &Mlx) -> Result<Admission> {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    let active = mlx_rs::memory::active_memory()? as u64 + adopted_bytes();
     let budget = match BUDGET.load(Ordering::Relaxed) {
         0 => physical_bytes(),
         budget => budget,
     };
-    let active = mlx_rs::memory::active_memory()? as u64 + adopted_bytes();
-    let need = active.saturating_add(need_bytes);
-    if need <= budget {
+    let mut expected = expected();
+    check(what, need, active, expected.values().copied(), budget)?;
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    expected.insert(number, need);
+    Ok(Admission {
+        number,
+        lasting_bytes: need.lasting_bytes,
+    })
+}
+
+/// Whether `need` fits beside what is active and what others were promised.
+fn check(
+    what: &str,
+    need: Need,
+    active: u64,
+    others: impl Iterator<Item = Need>,
+    budget: u64,
+) -> Result<()> {
+    let promised = others.fold(Need::default(), Need::beside);
+    let taken = active.saturating_add(promised.lasting_bytes);
+    if taken.saturating_add(promised.beside(need).total() - promised.lasting_bytes) <= budget {
         return Ok(());
     }
     Err(Error::new(
         Kind::OverBudget,
         format!(
-            "{what} needs {need_bytes} bytes beside the {active} in use, over the budget of {budget}"
+            "{what} needs {} bytes beside the {taken} in use or promised to others, over the budget of {budget}",
+            need.total(),
         ),
     ))
 }
@@ -98,5 +155,59 @@ fn physical_bytes() -> u64 {
         (Ok(pages), Ok(page)) => pages.saturating_mul(page),
         // Unknown: nothing is refused.
         _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn need(lasting_bytes: u64, step_bytes: u64) -> Need {
+        Need {
+            lasting_bytes,
+            step_bytes,
+        }
+    }
+
+    #[test]
+    fn work_fits_when_all_lasting_needs_and_the_largest_step_do() {
+        for (mine, active, others, budget, fits) in [
+            (need(0, 0), 100, &[][..], 100, true),
+            (need(60, 40), 0, &[], 100, true),
+            (need(60, 41), 0, &[], 100, false),
+            (need(10, 0), 91, &[], 100, false),
+            // Others' lasting needs add up, of the steps the largest counts.
+            (need(10, 20), 40, &[need(20, 30)], 100, true),
+            (need(10, 20), 40, &[need(20, 31)], 100, false),
+            (need(10, 40), 30, &[need(10, 30), need(10, 5)], 100, true),
+            (need(10, 41), 30, &[need(10, 30), need(10, 5)], 100, false),
+            (
+                need(u64::MAX, u64::MAX),
+                u64::MAX,
+                &[need(1, 1)],
+                100,
+                false,
+            ),
+            (need(u64::MAX, 7), 7, &[need(1, 1)], u64::MAX, true),
+        ] {
+            let outcome = check("it", mine, active, others.iter().copied(), budget);
+            assert_eq!(
+                outcome.is_ok(),
+                fits,
+                "{mine:?} {active} {others:?} {budget}"
+            );
+        }
+        assert_eq!(
+            check(
+                "the request",
+                need(60, 7),
+                40,
+                [need(5, 9)].into_iter(),
+                100
+            )
+            .unwrap_err()
+            .message(),
+            "the request needs 67 bytes beside the 45 in use or promised to others, over the budget of 100"
+        );
     }
 }

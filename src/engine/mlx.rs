@@ -58,7 +58,26 @@ impl Mlx {
         })
     }
 
-    /// Waits for what is in flight; called once, when the engine stops.
+    /// Called when the first task comes: keeps the GPU's memory resident while there is work, as
+    /// mlx-lm does.
+    pub(super) fn work(&self) {
+        if HAS_GPU && let Err(error) = wire(recommended_bytes()) {
+            log::warn!("cannot keep memory resident: {error}");
+        }
+    }
+
+    /// Called when the last task has gone: an app that does not generate may be paged out.
+    pub(super) fn rest(&self) {
+        if HAS_GPU {
+            // What is in flight must not lose its residency.
+            self.finish();
+            if let Err(error) = wire(0) {
+                log::warn!("cannot give up resident memory: {error}");
+            }
+        }
+    }
+
+    /// Waits for what is in flight, as when the engine stops.
     pub(super) fn finish(&self) {
         // SAFETY: takes no arguments.
         unsafe { mlx_sys::mlx_synchronize_default() };
@@ -107,6 +126,31 @@ impl Mlx {
 
 /// Whether MLX was built with a GPU backend.
 const HAS_GPU: bool = cfg!(target_os = "macos");
+
+/// Sets how much memory the GPU may keep resident. Systems before macOS 15 ignore it.
+fn wire(bytes: usize) -> MlxResult<()> {
+    mlx_rs::memory::set_wired_limit(bytes).map(|_| ())
+}
+
+/// What the system recommends to keep resident at most; 0 where it does not say.
+fn recommended_bytes() -> usize {
+    let mut bytes = 0;
+    // SAFETY: the handles are made, used and freed here; the key is NUL-terminated; a failing
+    // call leaves `bytes` as it is.
+    unsafe {
+        let mut device = mlx_sys::mlx_device_new();
+        let mut info = mlx_sys::mlx_device_info_new();
+        let found = mlx_sys::mlx_get_default_device(&raw mut device) == 0
+            && mlx_sys::mlx_device_info_get(&raw mut info, device) == 0;
+        if found {
+            let key = c"max_recommended_working_set_size";
+            mlx_sys::mlx_device_info_get_size(&raw mut bytes, info, key.as_ptr());
+        }
+        mlx_sys::mlx_device_info_free(info);
+        mlx_sys::mlx_device_free(device);
+    }
+    bytes
+}
 
 /// The library's version, MLX's, and MLX's backend.
 pub(crate) const VERSIONS: &CStr = {

@@ -11,6 +11,7 @@ pub(crate) mod mlx;
 mod owned;
 mod pages;
 mod thread;
+mod turns;
 
 use std::{
     panic::resume_unwind,
@@ -35,7 +36,7 @@ use crate::error::{Error, Kind, Result};
 /// A task tells its owner how it ended through a channel of its own; dropping the task drops
 /// its end of the channel, so a task that panics reads as "disconnected" there.
 pub(crate) trait Task: Send {
-    /// One step. The engine goes round all tasks, one step each.
+    /// One step. Of all tasks, the engine steps the one that has had the least of its time.
     fn step(&mut self, mlx: &Mlx) -> Progress;
 }
 
@@ -66,6 +67,7 @@ pub(crate) struct Engine {
     commands: Sender<Command>,
     /// Taken once, at exit.
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Set once, before the thread is asked to end.
     stopping: AtomicBool,
     process: u32,
 }

@@ -1,18 +1,18 @@
 //! The engine's loop.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
+};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 
-use super::{Command, Mlx, Progress, Task};
+use super::{Command, Mlx, Progress, Task, turns::Turns};
 use crate::error::Result;
 
-struct Entry {
-    task: Box<dyn Task>,
-    waiting: bool,
-}
+type Tasks = Turns<Box<dyn Task>>;
 
-/// Goes round the tasks, one step each, and takes commands between steps.
+/// Steps the tasks in turn and takes commands between steps.
 pub(super) fn main(inbox: &Receiver<Command>, ready: &Sender<Result<()>>) {
     let mlx = match Mlx::prepare() {
         Ok(mlx) => mlx,
@@ -22,41 +22,29 @@ pub(super) fn main(inbox: &Receiver<Command>, ready: &Sender<Result<()>>) {
         }
     };
     let _ = ready.send(Ok(()));
-    let mut tasks: Vec<Entry> = Vec::new();
+    let mut tasks = Tasks::new();
     while take_commands(inbox, &mlx, &mut tasks) {
-        let mut index = 0;
-        while index < tasks.len() {
-            if tasks[index].waiting {
-                index += 1;
-                continue;
-            }
-            // Commands are short; those that wait must not wait for a whole round.
-            if !take_ready_commands(inbox, &mlx, &mut tasks) {
-                return shut_down(&mlx, tasks);
-            }
-            let entry = &mut tasks[index];
-            match catch_unwind(AssertUnwindSafe(|| entry.task.step(&mlx))) {
-                Ok(Progress::Again) => index += 1,
-                Ok(Progress::Waiting) => {
-                    entry.waiting = true;
-                    index += 1;
-                }
-                Ok(Progress::Done) => discard(tasks.remove(index).task),
-                Err(payload) => {
-                    std::mem::forget(payload);
-                    log::error!("a step of the engine panicked; its task is dropped");
-                    discard(tasks.remove(index).task);
-                }
+        let Some(mut turn) = tasks.take_next() else {
+            continue;
+        };
+        let started = Instant::now();
+        let progress = catch_unwind(AssertUnwindSafe(|| turn.item.step(&mlx)));
+        let time = started.elapsed();
+        match progress {
+            Ok(Progress::Again) => tasks.put_back(turn, time, false),
+            Ok(Progress::Waiting) => tasks.put_back(turn, time, true),
+            Ok(Progress::Done) => discard(tasks.leave(turn, time)),
+            Err(payload) => {
+                std::mem::forget(payload);
+                log::error!("a step of the engine panicked; its task is dropped");
+                discard(tasks.leave(turn, time));
             }
         }
+        if tasks.is_empty() {
+            mlx.rest();
+        }
     }
-    shut_down(&mlx, tasks);
-}
-
-fn shut_down(mlx: &Mlx, tasks: Vec<Entry>) {
-    for entry in tasks {
-        discard(entry.task);
-    }
+    tasks.into_items().for_each(discard);
     mlx.finish();
 }
 
@@ -67,24 +55,15 @@ fn discard(task: Box<dyn Task>) {
     }
 }
 
-/// Takes all commands that are there; waits for one when no task can be stepped. False to stop.
-fn take_commands(inbox: &Receiver<Command>, mlx: &Mlx, tasks: &mut Vec<Entry>) -> bool {
-    while tasks.iter().all(|entry| entry.waiting) {
-        match inbox.recv() {
-            Ok(command) => {
-                if !obey(command, mlx, tasks) {
-                    return false;
-                }
-            }
-            Err(_) => return false,
-        }
-    }
-    take_ready_commands(inbox, mlx, tasks)
-}
-
-fn take_ready_commands(inbox: &Receiver<Command>, mlx: &Mlx, tasks: &mut Vec<Entry>) -> bool {
+/// Takes all commands that are there; waits for one while no task can be stepped. False to stop.
+fn take_commands(inbox: &Receiver<Command>, mlx: &Mlx, tasks: &mut Tasks) -> bool {
     loop {
-        match inbox.try_recv() {
+        let command = if tasks.all_wait() {
+            inbox.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            inbox.try_recv()
+        };
+        match command {
             Ok(command) => {
                 if !obey(command, mlx, tasks) {
                     return false;
@@ -96,7 +75,7 @@ fn take_ready_commands(inbox: &Receiver<Command>, mlx: &Mlx, tasks: &mut Vec<Ent
     }
 }
 
-fn obey(command: Command, mlx: &Mlx, tasks: &mut Vec<Entry>) -> bool {
+fn obey(command: Command, mlx: &Mlx, tasks: &mut Tasks) -> bool {
     match command {
         Command::Run(work) => {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| work(mlx))) {
@@ -104,11 +83,13 @@ fn obey(command: Command, mlx: &Mlx, tasks: &mut Vec<Entry>) -> bool {
                 log::error!("work on the engine panicked");
             }
         }
-        Command::Start(task) => tasks.push(Entry {
-            task,
-            waiting: false,
-        }),
-        Command::Wake => tasks.iter_mut().for_each(|entry| entry.waiting = false),
+        Command::Start(task) => {
+            if tasks.is_empty() {
+                mlx.work();
+            }
+            tasks.add(task);
+        }
+        Command::Wake => tasks.wake(),
         Command::Stop => return false,
     }
     true

@@ -42,9 +42,10 @@ pub struct mlxb_event {
     pub token: u32,
     /// Text; lives for the call.
     pub text: mlxb_str,
-    /// The token's log-probability; NaN where it was not asked for.
+    /// The token's log-probability; NaN where it was not asked for, -9999 for a token that is
+    /// impossible or whose logits are no numbers.
     pub logprob: f32,
-    /// The most likely ids, best first; lives for the call.
+    /// The most likely ids, best first, impossible ones left out; lives for the call.
     pub top_tokens: *const u32,
     /// Their log-probabilities; lives for the call.
     pub top_logprobs: *const f32,

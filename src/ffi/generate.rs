@@ -52,7 +52,8 @@ pub struct mlxb_generate_options {
     pub prompt: *const c_char,
     /// Bytes at `prompt`.
     pub prompt_len: usize,
-    /// The most tokens to generate; -1: as many as fit into the context.
+    /// The most tokens to generate; -1: as many as fit into the context. A number set here must
+    /// fit into the memory budget beforehand.
     pub max_tokens: i64,
     /// Divides the log-probabilities before a token is drawn; 0 takes the most likely one. NaN,
     /// as for every number below that is not set: what mlxb_model_generation_defaults tells.

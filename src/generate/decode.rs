@@ -17,6 +17,8 @@ use crate::{
     cancel::Cancel,
     engine::{Mlx, Progress, Task, mlx::MlxResult},
     error::{Error, Kind, Result},
+    footprint::Request,
+    memory::{self, Admission},
     model::{LayerCache, LoadedModel, State},
 };
 
@@ -32,9 +34,14 @@ pub(crate) enum Update {
         id: u32,
         logprobs: Option<Box<Logprobs>>,
     },
+    /// The only update of a request that does not fit: why, and the state as it was.
+    Refused { error: Error, state: State },
     /// The last update: why it ended and the state that is left.
     Ended(Ended),
 }
+
+/// The most updates that one step tells: the end of the prefill and the first token.
+const UPDATES_A_STEP: usize = 2;
 
 /// How a generation ended on the engine's side.
 pub(crate) struct Ended {
@@ -70,6 +77,8 @@ pub(crate) struct Job {
     pub(crate) stop_tokens: Vec<u32>,
     pub(crate) prefill_chunk: usize,
     pub(crate) max_tokens: u64,
+    /// Tokens of the answer that must fit into memory beforehand.
+    pub(crate) admitted_tokens: u64,
     pub(crate) sampler: Sampler,
     pub(crate) cancel: Option<Cancel>,
     pub(crate) control: Arc<Control>,
@@ -80,6 +89,8 @@ pub(crate) struct Job {
 pub(crate) struct Decode {
     job: Job,
     stage: Stage,
+    /// From the first step on.
+    admitted: Option<(Request, Admission)>,
     layers: Vec<LayerCache>,
     /// Everything that the host knows: the state's tokens, the prompt, the answer so far.
     context: Vec<u32>,
@@ -108,6 +119,7 @@ impl Decode {
             context,
             job,
             stage: Stage::Start,
+            admitted: None,
             layers: Vec::new(),
             fed_tokens: 0,
             generated: 0,
@@ -128,18 +140,22 @@ impl Decode {
 
     /// Whether the caller's side has room for what a step tells; if not, it will wake us.
     fn has_room(&self) -> bool {
-        if !self.job.updates.is_full() {
+        let updates = &self.job.updates;
+        let room = || updates.capacity().unwrap_or(usize::MAX) - updates.len();
+        if room() >= UPDATES_A_STEP {
             return true;
         }
         self.job.control.await_room();
         // Room may have been made before the flag was up.
-        !self.job.updates.is_full()
+        room() >= UPDATES_A_STEP
     }
 
     fn tell(&mut self, update: Update) {
-        if let Err(TrySendError::Disconnected(_)) = self.job.updates.try_send(update) {
+        match self.job.updates.try_send(update) {
+            Ok(()) => {}
             // Nobody listens any more.
-            self.stage = Stage::Ended;
+            Err(TrySendError::Disconnected(_)) => self.stage = Stage::Ended,
+            Err(TrySendError::Full(_)) => unreachable!("a step starts with room for its updates"),
         }
     }
 
@@ -154,7 +170,29 @@ impl Decode {
         }
     }
 
-    /// A chunk of all but the last prompt token, or the last one, which gives the first token.
+    /// Asks for the memory of the whole request, then opens the state. Done here and not by the
+    /// caller, since only between steps the memory in use holds no intermediate results of others.
+    fn start(&mut self, mlx: &Mlx) -> Result<()> {
+        let Job { state, .. } = &self.job;
+        let request = Request {
+            kept: state.tokens.len() as u64,
+            is_shared: state.is_shared(),
+            prompt: self.job.prompt_tokens as u64,
+            chunk: self.job.prefill_chunk as u64,
+            answer: self.job.admitted_tokens,
+        };
+        let need = self.job.model.shape.need(&request);
+        let admission = memory::admit("the request", need, mlx)?;
+        self.admitted = Some((request, admission));
+        let state = std::mem::take(&mut self.job.state);
+        self.layers = state.into_layers(&self.job.model, mlx);
+        self.stage = Stage::Prefill;
+        Ok(())
+    }
+
+    /// A chunk of all but the last prompt token; with the last chunk the last token, too, which
+    /// gives the first of the answer. In the same step, so that a short request is not passed
+    /// over between them by the long steps of others.
     fn prefill(&mut self, mlx: &Mlx) -> Result<()> {
         self.stage = Stage::Prefill;
         let prompt_start = self.context.len() - self.job.prompt_tokens;
@@ -166,12 +204,14 @@ impl Decode {
             let network = self.job.model.network(mlx);
             network.forward(&ids, &mut self.layers)?;
             transforms::eval(self.layers.iter().flat_map(LayerCache::arrays))?;
-            self.fed_tokens += chunk;
+            self.has_fed(chunk);
             mlx_rs::memory::clear_cache()?;
             self.tell(Update::Prefill {
                 done: self.fed_tokens,
             });
-            return Ok(());
+            if self.fed_tokens < before_last || self.should_end().is_some() {
+                return Ok(());
+            }
         }
         if self.job.max_tokens == 0 {
             self.stage = Stage::Ending(Ok(EndReason::Length));
@@ -179,8 +219,16 @@ impl Decode {
         }
         let last = ids(&self.context[self.context.len() - 1..]);
         let drawn = self.run(&last, None, mlx)?;
-        self.stage = Stage::Decode(drawn);
-        Ok(())
+        self.decode(&drawn, mlx)
+    }
+
+    fn has_fed(&mut self, count: usize) {
+        self.fed_tokens += count;
+        if let Some((request, admission)) = &self.admitted {
+            let token_count = request.kept + self.fed_tokens as u64;
+            let shape = &self.job.model.shape;
+            admission.has_grown_to(shape.added_bytes(request, token_count));
+        }
     }
 
     /// Starts on the token after the drawn one, then reads the drawn one back.
@@ -231,16 +279,20 @@ impl Decode {
         let step = self.generated + u64::from(pending.is_some());
         let drawn = self.job.sampler.draw(logits, &history, step)?;
         transforms::async_eval(drawn.arrays())?;
-        self.fed_tokens += ids.dim(1) as usize;
+        self.has_fed(ids.dim(1) as usize);
         Ok(drawn)
     }
 
     fn end(&mut self, reason: Result<EndReason>, mlx: &Mlx) {
         let ended = Instant::now();
         let first = self.first_token.unwrap_or(ended);
-        let mut tokens = std::mem::take(&mut self.context);
-        tokens.truncate(self.answer_start - self.job.prompt_tokens + self.fed_tokens);
-        let state = State::new(tokens, std::mem::take(&mut self.layers), mlx);
+        let state = if self.admitted.is_some() {
+            let mut tokens = std::mem::take(&mut self.context);
+            tokens.truncate(self.answer_start - self.job.prompt_tokens + self.fed_tokens);
+            State::new(tokens, std::mem::take(&mut self.layers), mlx)
+        } else {
+            std::mem::take(&mut self.job.state)
+        };
         let update = Update::Ended(Ended {
             reason,
             state,
@@ -260,21 +312,24 @@ impl Task for Decode {
         if !self.has_room() {
             return Progress::Waiting;
         }
-        if let Stage::Start = self.stage {
-            let state = std::mem::take(&mut self.job.state);
-            self.layers = state.into_layers(&self.job.model, mlx);
-            self.stage = Stage::Prefill;
-        }
         if !matches!(self.stage, Stage::Ending(_))
             && let Some(reason) = self.should_end()
         {
             self.stage = Stage::Ending(Ok(reason));
         }
-        if let Stage::Ending(_) = self.stage {
-            if let Stage::Ending(reason) = std::mem::replace(&mut self.stage, Stage::Ended) {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Ending(reason) => {
                 self.end(reason, mlx);
+                return Progress::Done;
             }
-            return Progress::Done;
+            Stage::Start => {
+                if let Err(error) = self.start(mlx) {
+                    let state = std::mem::take(&mut self.job.state);
+                    self.tell(Update::Refused { error, state });
+                    return Progress::Done;
+                }
+            }
+            stage => self.stage = stage,
         }
         let device = self.job.model.device();
         if let Err(error) = mlx.on(device, || self.advance(mlx)) {

@@ -13,11 +13,11 @@ use crate::{
 pub(crate) struct Listener<'a, 'b> {
     model: &'a Model,
     on_event: &'b mut dyn FnMut(Event<'_>) -> Flow,
+    cancel: Option<Cancel>,
     prompt_tokens: usize,
     detokenizer: Detokenizer,
     stop_strings: StopStrings,
     stop_tokens: Vec<u32>,
-    cancel: Option<Cancel>,
     /// How many tokens the callback was told.
     pub(crate) generated_tokens: usize,
     /// Set once the generation has ended for a reason on this side.
@@ -34,29 +34,30 @@ impl<'a, 'b> Listener<'a, 'b> {
         Ok(Self {
             model,
             on_event,
+            cancel: options.cancel.clone(),
             prompt_tokens,
             detokenizer: Detokenizer::new(&model.0.tokenizer, false),
             stop_strings: StopStrings::new(&options.stop)?,
             stop_tokens: options.stop_tokens.clone(),
-            cancel: options.cancel.clone(),
             generated_tokens: 0,
             finish: None,
         })
     }
 
-    fn tell(&mut self, event: Event<'_>) {
-        if !self.is_over() && (self.on_event)(event) == Flow::Stop {
-            self.finish = Some(Finish::Caller);
-        }
-    }
-
-    /// Whether nothing may be told any more. The engine may have been ahead of the callback when
-    /// the cancel object was used: what it sent until then is not told.
-    fn is_over(&mut self) -> bool {
+    /// Tells the callback, unless the generation has ended; whether it did. The engine may have
+    /// been ahead of the callback when the cancel object was used: what it sent until then is not
+    /// told.
+    fn tell(&mut self, event: Event<'_>) -> bool {
         if self.finish.is_none() && self.cancel.as_ref().is_some_and(Cancel::is_requested) {
             self.finish = Some(Finish::Cancelled);
         }
-        self.finish.is_some()
+        if self.finish.is_some() {
+            return false;
+        }
+        if (self.on_event)(event) == Flow::Stop {
+            self.finish = Some(Finish::Caller);
+        }
+        true
     }
 
     pub(crate) fn prefilled(&mut self, done: usize) {
@@ -68,11 +69,10 @@ impl<'a, 'b> Listener<'a, 'b> {
         if self.generated_tokens == 0 {
             self.prefilled(self.prompt_tokens);
         }
-        if self.is_over() {
+        if !self.tell(Event::Token { id, logprobs }) {
             return;
         }
         self.generated_tokens += 1;
-        self.tell(Event::Token { id, logprobs });
         let ends = self.model.0.is_eos(id) || self.stop_tokens.contains(&id);
         if self.finish.is_none() && !ends {
             let text = self.detokenizer.push(id);

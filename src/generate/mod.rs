@@ -1,5 +1,7 @@
 //! Generation: the caller's side of the decode loop, where text is made and callbacks run.
 
+#[cfg(test)]
+mod against_mlx_lm;
 mod control;
 mod decode;
 mod filters;
@@ -8,6 +10,8 @@ mod logits;
 mod penalties;
 mod sampling;
 mod stop_strings;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +31,6 @@ use crate::{
     cancel::{Cancel, Flow},
     engine::{Engine, engine},
     error::{Error, Kind, Result},
-    memory,
     model::{Kv, Lease, Model, State},
 };
 
@@ -162,7 +165,6 @@ impl Model {
         let mut lease = kv.map(Kv::lease).transpose()?;
         let kept = lease.as_ref().map_or(0, Lease::token_count);
         let max_tokens = self.max_tokens(kept + prompt.len(), options.max_tokens)?;
-        self.admit(kept, prompt.len(), options)?;
         let state = lease.as_mut().map(Lease::take).unwrap_or_default();
         let context = [&state.tokens, prompt].concat();
 
@@ -180,12 +182,22 @@ impl Model {
             stop_tokens: options.stop_tokens.clone(),
             prefill_chunk: options.prefill_chunk,
             max_tokens,
-            sampler: Sampler::new(options.sampling.clone(), self.spared_by_xtc()),
+            // Without a limit on the answer only its first step is asked for.
+            admitted_tokens: options.max_tokens.map_or(1, |_| max_tokens),
+            sampler: Sampler::new(options.sampling.clone(), self.spared_by_xtc(options)),
             cancel: options.cancel.clone(),
             control: Arc::clone(&control),
             updates: sender,
         })))?;
-        let ended = listen(engine, &updates, &control, &mut listener)?;
+        let ended = match listen(engine, &updates, &control, &mut listener)? {
+            Ok(ended) => ended,
+            Err((error, state)) => {
+                if let Some(lease) = &mut lease {
+                    lease.give_back(state);
+                }
+                return Err(error);
+            }
+        };
 
         // On an error of MLX the layers may be half written: the kv is left empty.
         let reason = ended.reason.inspect_err(|_| {
@@ -240,7 +252,10 @@ impl Model {
     }
 
     /// The ids that XTC never drops: the end tokens, and the newline where it is one token.
-    fn spared_by_xtc(&self) -> Vec<u32> {
+    fn spared_by_xtc(&self, options: &GenerateOptions) -> Vec<u32> {
+        if options.sampling.xtc_probability == 0.0 {
+            return Vec::new();
+        }
         let mut spared = self.info().eos_tokens.clone();
         if let Ok([newline]) = self.tokenizer().encode("\n", false).as_deref() {
             spared.push(*newline);
@@ -269,20 +284,6 @@ impl Model {
         self.0.check_tokens(prompt)
     }
 
-    /// Refuses a request that would not fit into memory: its KV state, and the intermediate
-    /// results of the largest chunk. Without a limit on the answer, only the state's next step
-    /// is counted.
-    fn admit(&self, kept: usize, prompt: usize, options: &GenerateOptions) -> Result<()> {
-        let shape = &self.0.shape;
-        let (kept, prompt) = (kept as u64, prompt as u64);
-        let end = (kept + prompt).saturating_add(options.max_tokens.unwrap_or(1));
-        let end = end.min(self.info().context_length as u64);
-        let chunk = prompt.min(options.prefill_chunk as u64);
-        let state = shape.kv_bytes(end).saturating_sub(shape.kv_bytes(kept));
-        let transient = shape.transient_bytes(chunk, kept + prompt);
-        memory::admit("the request", state.saturating_add(transient))
-    }
-
     /// How many tokens may follow `prompt_tokens`.
     fn max_tokens(&self, prompt_tokens: usize, wanted: Option<u64>) -> Result<u64> {
         let context = self.info().context_length;
@@ -299,13 +300,13 @@ impl Model {
     }
 }
 
-/// Takes updates until the engine has ended.
+/// Takes updates until the engine has ended, or refused to begin and gave the state back.
 fn listen(
     engine: &Engine,
     updates: &Receiver<Update>,
     control: &Arc<Control>,
     listener: &mut Listener<'_, '_>,
-) -> Result<Ended> {
+) -> Result<Result<Ended, (Error, State)>> {
     let _guard = AbandonOnDrop {
         engine,
         control: Arc::clone(control),
@@ -320,7 +321,8 @@ fn listen(
         match update {
             Update::Prefill { done } => listener.prefilled(done),
             Update::Token { id, logprobs } => listener.token(id, logprobs.as_deref()),
-            Update::Ended(ended) => return Ok(ended),
+            Update::Refused { error, state } => return Ok(Err((error, state))),
+            Update::Ended(ended) => return Ok(Ok(ended)),
         }
         if listener.finish.is_some() {
             control.stop();

@@ -111,7 +111,11 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    pub(super) fn new(penalties: Penalties) -> Self {
+    pub(super) fn new(mut penalties: Penalties) -> Self {
+        let unless = |neutral: f32| move |penalty: &Penalty| penalty.value != neutral;
+        penalties.repetition = penalties.repetition.filter(unless(1.0));
+        penalties.presence = penalties.presence.filter(unless(0.0));
+        penalties.frequency = penalties.frequency.filter(unless(0.0));
         Self {
             penalties,
             bias: None,

@@ -87,13 +87,35 @@ impl Sampling {
     }
 }
 
-/// The log-probabilities that go with a token.
+/// The log-probabilities that go with a token: those of the log-softmax after bias and
+/// penalties, before the filters. Always finite.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Logprobs {
     /// The token's own.
     pub chosen: f32,
-    /// The most likely ids and theirs, best first.
+    /// The most likely ids and theirs, best first. Fewer than asked for where the vocabulary or
+    /// the bias leaves fewer that are possible at all.
     pub top: Vec<(u32, f32)>,
+}
+
+impl Logprobs {
+    /// Stands for what is not finite: an impossible token, or logits that are no numbers.
+    pub const LEAST: f32 = -9999.0;
+
+    /// Of what was computed, in any order.
+    fn new(chosen: f32, mut top: Vec<(u32, f32)>) -> Self {
+        top.retain(|(_, value)| value.is_finite());
+        // Ties in the order of ids, so that the same logits always read the same.
+        top.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        Self {
+            chosen: if chosen.is_finite() {
+                chosen
+            } else {
+                Self::LEAST
+            },
+            top,
+        }
+    }
 }
 
 /// A token that is computed or being computed.
@@ -123,19 +145,15 @@ impl Drawn {
             Error::new(Kind::Backend, format!("reading log-probabilities: {error}"))
         };
         let floats = |array: &Array| array.to_vec_exact::<f32>().map_err(|error| failed(&error));
-        let mut logprobs = Logprobs {
-            chosen: floats(chosen)?.first().copied().unwrap_or(f32::NAN),
-            top: Vec::new(),
+        let chosen = floats(chosen)?.first().copied().unwrap_or(f32::NAN);
+        let top = match top {
+            None => Vec::new(),
+            Some((ids, values)) => {
+                let ids = ids.to_vec_exact::<u32>().map_err(|error| failed(&error))?;
+                ids.into_iter().zip(floats(values)?).collect()
+            }
         };
-        if let Some((ids, values)) = top {
-            let ids = ids.to_vec_exact::<u32>().map_err(|error| failed(&error))?;
-            logprobs.top = ids.into_iter().zip(floats(values)?).collect();
-            // Ties in the order of ids, so that the same logits always read the same.
-            logprobs
-                .top
-                .sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        }
-        Ok(Some(logprobs))
+        Ok(Some(Logprobs::new(chosen, top)))
     }
 }
 
@@ -172,7 +190,11 @@ impl Sampler {
     ) -> MlxResult<Drawn> {
         let logits = self.processors.apply(logits, history)?;
         let log_probabilities = logits.subtract(logits.logsumexp(true)?)?;
-        let token = self.choose(&log_probabilities, step)?;
+        let token = if self.sampling.temperature == 0.0 {
+            ops::indexing::argmax_axis(&log_probabilities, -1, false)?
+        } else {
+            self.choose(&log_probabilities, &Keys::new(self.seed, step)?)?
+        };
         let logprobs = match self.sampling.logprobs {
             None => None,
             Some(count) => Some(read_out(&log_probabilities, &token, count)?),
@@ -180,7 +202,9 @@ impl Sampler {
         Ok(Drawn { token, logprobs })
     }
 
-    fn choose(&mut self, log_probabilities: &Array, step: u64) -> MlxResult {
+    /// Log-probabilities \[1, vocabulary\] to an id \[1\]: nothing but these and the keys decides.
+    /// Another sampler would be another function like this one.
+    pub(super) fn choose(&mut self, log_probabilities: &Array, keys: &Keys) -> MlxResult {
         let Sampling {
             temperature,
             top_p,
@@ -190,9 +214,6 @@ impl Sampler {
             top_k,
             ..
         } = self.sampling;
-        if temperature == 0.0 {
-            return ops::indexing::argmax_axis(log_probabilities, -1, false);
-        }
         let vocabulary = log_probabilities.dim(-1);
         let mut kept = log_probabilities.clone();
         if top_p < 1.0 {
@@ -204,19 +225,23 @@ impl Sampler {
             kept = filters::keep_min_p(&kept, min_p, least)?;
         }
         if xtc_probability > 0.0 && xtc_threshold > 0.0 {
-            let key = random::key(mix(self.seed, 2 * step + 1))?;
             let spared = self.spared(vocabulary);
-            kept =
-                filters::exclude_top_choices(&kept, xtc_probability, xtc_threshold, spared, &key)?;
+            kept = filters::exclude_top_choices(
+                &kept,
+                xtc_probability,
+                xtc_threshold,
+                spared,
+                &keys.xtc,
+            )?;
         }
         if top_k > 0 && i64::from(top_k) < i64::from(vocabulary) {
             kept = filters::keep_top_k(&kept, top_k as i32)?;
         }
-        let key = random::key(mix(self.seed, 2 * step))?;
-        filters::draw(&kept, temperature, &key)
+        filters::draw(&kept, temperature, &keys.draw)
     }
 
-    fn spared(&mut self, vocabulary: i32) -> Option<&Array> {
+    /// The ids that XTC never drops, as \[vocabulary\], true or false; None for none.
+    pub(super) fn spared(&mut self, vocabulary: i32) -> Option<&Array> {
         if self.spared.is_none() && !self.spared_ids.is_empty() {
             let mut spared = vec![false; vocabulary as usize];
             for &id in &self.spared_ids {
@@ -227,6 +252,23 @@ impl Sampler {
             self.spared = Some(Array::from_slice(&spared, &[vocabulary]));
         }
         self.spared.as_ref()
+    }
+}
+
+/// Random keys for one token, one for each number that is drawn.
+pub(super) struct Keys {
+    pub(super) xtc: Array,
+    pub(super) draw: Array,
+}
+
+impl Keys {
+    /// For the answer's `step`-th token. Steps draw independently of one another, and of what
+    /// other requests draw.
+    pub(super) fn new(seed: u64, step: u64) -> MlxResult<Self> {
+        Ok(Self {
+            xtc: random::key(mix(seed, 2 * step + 1))?,
+            draw: random::key(mix(seed, 2 * step))?,
+        })
     }
 }
 

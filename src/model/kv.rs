@@ -43,6 +43,13 @@ impl State {
         }
     }
 
+    /// Whether other states hold the same layers: the next to write copies them.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.layers
+            .as_ref()
+            .is_some_and(|layers| Arc::strong_count(layers) > 1)
+    }
+
     /// The layers of exactly these tokens, for the engine to go on with. Moved where nobody
     /// shares them.
     pub(crate) fn into_layers(self, model: &LoadedModel, mlx: &Mlx) -> Vec<LayerCache> {

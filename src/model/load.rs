@@ -18,8 +18,8 @@ use crate::{
     chat::ChatTemplate,
     engine::{Engine, Mlx, Owned, Pages, engine},
     error::{Error, Kind, Result},
-    footprint::Shape,
-    memory,
+    footprint::{Need, Shape},
+    memory::{self, Admission},
     safetensors::{Dtype, Shard},
     snapshot::{Role, Snapshot, WeightFile},
     supported::Architecture,
@@ -66,11 +66,18 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
         config.tie_word_embeddings,
     )?;
     let engine = engine()?;
-    memory::admit("the model", plan.bytes())?;
+    let admission = admit(engine, &plan)?;
     // The tokenizer takes about as long to parse as the weights of a small model to read.
     thread::scope(|scope| {
         let tokenizer = scope.spawn(|| Tokenizer::load(dir));
-        let tensors = read_all(engine, &shards, &plan, cancel.as_ref(), &mut options)?;
+        let tensors = read_all(
+            engine,
+            &shards,
+            &plan,
+            &admission,
+            cancel.as_ref(),
+            &mut options,
+        )?;
         let tokenizer = tokenizer
             .join()
             .unwrap_or_else(|_| Err(Error::new(Kind::Panic, "loading the tokenizer panicked")))?;
@@ -98,6 +105,14 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
             defaults,
         })
     })
+}
+
+fn admit(engine: &Engine, plan: &Plan) -> Result<Admission> {
+    let need = Need {
+        lasting_bytes: plan.bytes(),
+        step_bytes: 0,
+    };
+    engine.run(move |mlx| memory::admit("the model", need, mlx))?
 }
 
 fn holds_a_head(shards: &[Shard]) -> bool {
@@ -150,6 +165,7 @@ fn read_all(
     engine: &Engine,
     shards: &[Shard],
     plan: &Plan,
+    admission: &Admission,
     cancel: Option<&Cancel>,
     options: &mut LoadOptions<'_>,
 ) -> Result<HashMap<String, Owned<Array>>> {
@@ -168,6 +184,7 @@ fn read_all(
         let tensor = read(engine, &shards[parameter.shard], parameter)?;
         tensors.insert(parameter.name.clone(), tensor);
         done += parameter.tensor.byte_len();
+        admission.has_grown_to(done);
     }
     tell(total)?;
     Ok(tensors)
