@@ -12,15 +12,18 @@ use std::{env, path::Path};
 
 use serde::Deserialize;
 
-use side::{Answer, Side};
+use side::{Answer, Side, Way};
 
 const ROUNDS: usize = 5;
 const PREFILL_TOKENS: usize = 256;
 const DECODE_TOKENS: usize = 48;
 const TINY_DECODE_TOKENS: usize = 512;
+const WIDE_DECODE_TOKENS: usize = 64;
+/// Requests of the same process at the same time.
+const AT_ONCE: usize = 4;
 
 /// What is measured in a round, in the table's order.
-const MEASURES: [Measure; 5] = [
+const MEASURES: [Measure; 6] = [
     Measure {
         name: "decode, 135M f32",
         unit: "tokens/s",
@@ -35,6 +38,11 @@ const MEASURES: [Measure; 5] = [
         name: "a token of a tiny model",
         unit: "µs",
         aim: Aim::AtMost(0.5),
+    },
+    Measure {
+        name: "sampling a token of 152,064",
+        unit: "µs",
+        aim: Aim::AtMost(1.0),
     },
     Measure {
         name: "process start to first token",
@@ -82,6 +90,7 @@ impl std::fmt::Display for Aim {
 struct Work {
     real_model: String,
     tiny_model: String,
+    wide_model: String,
     prefill: Vec<u32>,
     decode: Vec<u32>,
     tiny: Vec<u32>,
@@ -104,10 +113,12 @@ impl Work {
             .expect("it is among them")
             .prompt_ids
             .clone();
+        let tiny_model = side::test_model("tiny");
         let ids = golden.into_iter().flat_map(|row| row.prompt_ids);
         Self {
             real_model: side::test_model("f32"),
-            tiny_model: side::test_model("tiny"),
+            wide_model: side::wide_model(&tiny_model),
+            tiny_model,
             prefill: ids.take(PREFILL_TOKENS).collect(),
             decode,
             tiny: (0..16).collect(),
@@ -131,6 +142,12 @@ fn round(side: Side, work: &Work) -> ([f64; MEASURES.len()], Vec<Vec<u32>>) {
     let tiny = process.ask(&work.tiny, TINY_DECODE_TOKENS);
     process.end();
 
+    let mut process = side.start(&work.wide_model);
+    let mut wide = |way| process.ask_for(way, &work.tiny, WIDE_DECODE_TOKENS);
+    wide(Way::Sampled);
+    let (greedy, sampled) = (wide(Way::Greedy), wide(Way::Sampled));
+    process.end();
+
     let decode_seconds = |answer: &Answer, count: usize| {
         assert_eq!(answer.ids.len(), count, "an answer ended early");
         answer.rest_seconds / (count - 1) as f64
@@ -139,10 +156,15 @@ fn round(side: Side, work: &Work) -> ([f64; MEASURES.len()], Vec<Vec<u32>>) {
         1.0 / decode_seconds(&decode, DECODE_TOKENS),
         PREFILL_TOKENS as f64 / prefill.first_seconds,
         1e6 * decode_seconds(&tiny, TINY_DECODE_TOKENS),
+        // What sampling takes beyond taking the most likely token.
+        1e6 * (decode_seconds(&sampled, WIDE_DECODE_TOKENS)
+            - decode_seconds(&greedy, WIDE_DECODE_TOKENS)),
         start_seconds,
         peak_bytes as f64 / 1e6,
     ];
-    (numbers, vec![first.ids, prefill.ids, decode.ids, tiny.ids])
+    // Drawn ids are not compared: the two sides' random streams differ.
+    let ids = vec![first.ids, prefill.ids, decode.ids, tiny.ids, greedy.ids];
+    (numbers, ids)
 }
 
 fn median(mut numbers: Vec<f64>) -> f64 {
@@ -155,8 +177,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     }
 }
 
-fn compare() {
-    let work = Work::new();
+fn compare(work: &Work) {
     // The first processes fill the system's file cache, and mlx-lm's compiles its kernels.
     let warm = |side: Side| side.start(&work.real_model).ask(&work.decode, 2);
     warm(Side::Library);
@@ -164,8 +185,8 @@ fn compare() {
 
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let (our_numbers, our_ids) = round(Side::Library, &work);
-        let (their_numbers, their_ids) = round(Side::MlxLm, &work);
+        let (our_numbers, our_ids) = round(Side::Library, work);
+        let (their_numbers, their_ids) = round(Side::MlxLm, work);
         assert_eq!(our_ids, their_ids, "the two sides' answers");
         ours.push(our_numbers);
         theirs.push(their_numbers);
@@ -194,10 +215,36 @@ fn compare() {
     }
 }
 
+/// Several requests at once against the same ones in turn, both of the library.
+fn compare_at_once(work: &Work) {
+    let mut process = Side::Library.start(&work.real_model);
+    let mut ask = |way| process.ask_for(way, &work.decode, DECODE_TOKENS);
+    let (mut together, mut in_turn) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (at_once, one_by_one) = (ask(Way::Together), ask(Way::InTurn));
+        assert_eq!(at_once.ids, one_by_one.ids, "the answers");
+        together.push(at_once.rest_seconds);
+        in_turn.push(one_by_one.rest_seconds);
+    }
+    process.end();
+    let (together, in_turn) = (median(together), median(in_turn));
+    println!();
+    println!("| measure | unit | at once | in turn | ratio |");
+    println!("|---|---|---:|---:|---:|");
+    println!(
+        "| {AT_ONCE} requests, 135M f32 | s | {together:.2} | {in_turn:.2} | {:.2} |",
+        together / in_turn
+    );
+}
+
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [side::LIBRARY_SIDE, model] => library_side::serve(Path::new(model)),
-        _ => compare(),
+        _ => {
+            let work = Work::new();
+            compare(&work);
+            compare_at_once(&work);
+        }
     }
 }

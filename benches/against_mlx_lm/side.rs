@@ -24,6 +24,22 @@ pub(crate) struct Request {
     pub(crate) prompt: Vec<u32>,
     /// How many tokens to generate.
     pub(crate) tokens: usize,
+    pub(crate) way: Way,
+}
+
+/// How a request is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// The most likely tokens, with their text.
+    Text,
+    /// The most likely tokens without text.
+    Greedy,
+    /// Tokens drawn through a chain of filters, without text.
+    Sampled,
+    /// Several times, at once. The library's side only.
+    Together,
+    /// Several times, one after another. The library's side only.
+    InTurn,
 }
 
 /// The line that it answers with.
@@ -86,9 +102,14 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn ask(&mut self, prompt: &[u32], tokens: usize) -> Answer {
+        self.ask_for(Way::Text, prompt, tokens)
+    }
+
+    pub(crate) fn ask_for(&mut self, way: Way, prompt: &[u32], tokens: usize) -> Answer {
         let request = Request {
             prompt: prompt.to_vec(),
             tokens,
+            way,
         };
         let request = serde_json::to_string(&request).expect("plain data");
         writeln!(self.input, "{request}").expect("a side reads until its input ends");
@@ -122,13 +143,30 @@ impl Process {
 
 /// The folder of a test model.
 pub(crate) fn test_model(form: &str) -> String {
+    let folder = run("tools/test-model", &[form]);
+    folder.trim_end().to_owned()
+}
+
+/// The folder of the tiny test model with a vocabulary as large as any, made now.
+pub(crate) fn wide_model(tiny: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wide-model");
+    let folder = folder.to_str().expect("a path in UTF-8").to_owned();
+    run(
+        "tools/python",
+        &["benches/against_mlx_lm/wide_model.py", tiny, &folder],
+    );
+    folder
+}
+
+/// What a program of this project prints.
+fn run(program: &str, arguments: &[&str]) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new(root.join("tools/test-model"))
-        .arg(form)
+    let output = Command::new(root.join(program))
+        .args(arguments)
+        .current_dir(root)
         .stderr(Stdio::inherit())
         .output()
         .expect("it is a program of this project");
-    assert!(output.status.success(), "tools/test-model failed");
-    let folder = String::from_utf8(output.stdout).expect("a path in UTF-8");
-    folder.trim_end().to_owned()
+    assert!(output.status.success(), "{program} failed");
+    String::from_utf8(output.stdout).expect("our programs print UTF-8")
 }
