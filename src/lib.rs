@@ -10,6 +10,7 @@ mod footprint;
 mod generate;
 pub mod memory;
 mod model;
+pub mod registry;
 mod regular_file;
 mod safetensors;
 mod snapshot;

@@ -1,0 +1,10 @@
+//! The registry from outside: hubs on disk, real databases, real processes.
+#![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
+
+mod database;
+mod gc_property;
+mod hostile;
+mod hub;
+mod processes;
+mod public_bugs;
+mod records;
