@@ -832,6 +832,485 @@ mlxb_status mlxb_chat_render(const mlxb_model *model,
                              char **prompt,
                              mlxb_error **error);
 
+/* ---- Models on this machine ------------------------------------------------------------------- */
+
+/** Kind of mlxb_gc_item: a snapshot that something needs. */
+#define MLXB_GC_KEPT 1
+
+/**
+ * Kind of mlxb_gc_item: a snapshot that nothing needs and that stays all the same, because it
+ * holds files that no kept one has, or could not be read.
+ */
+#define MLXB_GC_SKIPPED 2
+
+/** Kind of mlxb_gc_item: a snapshot that goes. */
+#define MLXB_GC_PRUNED 3
+
+/** Kind of mlxb_gc_item: a blob that goes; no surviving snapshot needs it. */
+#define MLXB_GC_DEAD_BLOB 4
+
+/** Kind of mlxb_gc_item: a ref that goes. */
+#define MLXB_GC_REF 5
+
+/** Kind of mlxb_gc_item: a file or folder that was looked at and is not touched. */
+#define MLXB_GC_LEFT 6
+
+/** Filter of mlxb_list_options: with and without vision. */
+#define MLXB_VISION_ANY 0
+
+/** Filter of mlxb_list_options: only models that take pictures. */
+#define MLXB_VISION_YES 1
+
+/** Filter of mlxb_list_options: only models that do not. */
+#define MLXB_VISION_NO 2
+
+/**
+ * What would be deleted, what stays, and why. Making one changes nothing. Belongs to one thread
+ * at a time.
+ */
+typedef struct mlxb_gc_plan mlxb_gc_plan;
+
+/** Models that were found, each a snapshot of a repository. Belongs to one thread at a time. */
+typedef struct mlxb_model_list mlxb_model_list;
+
+/**
+ * An index of the models on this machine, in a database that several threads and processes may
+ * use at once.
+ */
+typedef struct mlxb_registry mlxb_registry;
+
+/** What mlxb_registry_fit estimates. Make it with mlxb_fit_options_init. */
+typedef struct mlxb_fit_options {
+    /** sizeof(mlxb_fit_options). */
+    size_t struct_size;
+    /** The memory that there is; UINT64_MAX: no limit. */
+    uint64_t budget_bytes;
+    /** Tokens of prompt and answer together; -1: none. */
+    int64_t context_tokens;
+    /** Prompt tokens that are run at once; -1: as mlxb_generate does by default. */
+    int32_t prefill_chunk;
+    /** Bits of a quantized KV state: 2, 3, 4, 5, 6 or 8; 0 or -1: a plain one. */
+    int32_t kv_bits;
+    /** Numbers of the KV state that share a scale: 32, 64 or 128; -1: 64. */
+    int32_t kv_group_size;
+} mlxb_fit_options;
+
+/** An estimate of what a model takes. Set struct_size, the library fills in the rest. */
+typedef struct mlxb_fit {
+    /** sizeof(mlxb_fit). */
+    size_t struct_size;
+    /** Whether total_bytes is within the budget, and the context within the model's. */
+    bool fits;
+    /** Bytes of the weights. */
+    uint64_t weight_bytes;
+    /** Bytes of the KV state of context_tokens. */
+    uint64_t kv_bytes;
+    /** Bytes that a prefill chunk takes on top. */
+    uint64_t transient_bytes;
+    /** All of these. */
+    uint64_t total_bytes;
+    /** The largest context that fits the budget and the model; 0 when none does. */
+    uint64_t max_context_tokens;
+    /** The largest context that the model is made for; 0 when its config does not say. */
+    uint64_t model_context_tokens;
+    /** Bytes of weights that one decoded token reads: of experts, only those in use. */
+    uint64_t active_bytes_per_token;
+} mlxb_fit;
+
+/**
+ * One line of a plan. Set struct_size, the library fills in the rest. Text lives as long as the
+ * plan.
+ */
+typedef struct mlxb_gc_item {
+    /** sizeof(mlxb_gc_item). */
+    size_t struct_size;
+    /** MLXB_GC_KEPT and so on. Later versions may know more. */
+    int32_t kind;
+    /** The file or folder. */
+    const char *path;
+    /** Of snapshots: such as "org/name"; NULL otherwise. */
+    const char *repo_id;
+    /** Of snapshots: the commit; NULL otherwise. */
+    const char *revision;
+    /** Why it stays; NULL for what goes. */
+    const char *reason;
+    /**
+     * Of snapshots: bytes of all its files, those shared with others included; of blobs: bytes
+     * of the file; 0 otherwise.
+     */
+    uint64_t bytes;
+} mlxb_gc_item;
+
+/** What was deleted. Set struct_size, the library fills in the rest. */
+typedef struct mlxb_gc_result {
+    /** sizeof(mlxb_gc_result). */
+    size_t struct_size;
+    /** Snapshots. */
+    uint64_t snapshot_count;
+    /** Blobs, those of the shared store and links to them included. */
+    uint64_t blob_count;
+    /** Refs. */
+    uint64_t ref_count;
+    /** Bytes that this freed: of files whose last name is gone. */
+    uint64_t bytes;
+    /** Things that the plan named and that are still there; the report says which, and why. */
+    uint64_t left_count;
+} mlxb_gc_result;
+
+/** Which models mlxb_registry_list shows. Make it with mlxb_list_options_init. */
+typedef struct mlxb_list_options {
+    /** sizeof(mlxb_list_options). */
+    size_t struct_size;
+    /**
+     * Part of the repository's id or of the model type, in any letter case and without
+     * wildcards; NULL: all.
+     */
+    const char *query;
+    /** The most bytes of weights; UINT64_MAX: any. */
+    uint64_t max_bytes;
+    /** MLXB_VISION_ANY, MLXB_VISION_YES or MLXB_VISION_NO; -1: any. */
+    int32_t vision;
+    /**
+     * 1: only the snapshot that stands for its repository, chosen before the other filters
+     * apply; 0 or -1: all.
+     */
+    int32_t canonical_only;
+} mlxb_list_options;
+
+/**
+ * What is known about a model. Set struct_size, the library fills in the rest. Text lives as
+ * long as the list.
+ */
+typedef struct mlxb_model_record {
+    /** sizeof(mlxb_model_record). */
+    size_t struct_size;
+    /** The snapshot's folder, absolute and without links: what mlxb_model_load takes. */
+    const char *path;
+    /** Such as "org/name". */
+    const char *repo_id;
+    /** The architecture, as the config names it; NULL when it names none. */
+    const char *model_type;
+    /** Bytes of the weight files that are loaded for text. */
+    uint64_t size_bytes;
+    /** Bytes of a vision tower that lies beside the language model; not in size_bytes. */
+    uint64_t sidecar_bytes;
+    /** Bytes of the experts' tensors, a part of size_bytes. */
+    uint64_t experts_bytes;
+    /** Bytes of all files of the snapshot, those shared with other snapshots included. */
+    uint64_t disk_bytes;
+    /** Parameters, quantized ones counted as the weights that they stand for; -1: unknown. */
+    int64_t parameter_count;
+    /** Bits of a quantized weight; -1: not quantized, or unknown. */
+    int32_t quant_bits;
+    /** Weights that share a scale; -1: not quantized, or unknown. */
+    int32_t quant_group_size;
+    /** Such as "affine" or "mxfp4"; NULL: not quantized. */
+    const char *quant_mode;
+    /** The type of the vision tower that the config names; NULL: none. */
+    const char *vision_config_type;
+    /** The license that the model card names; NULL: none. */
+    const char *license;
+    /** Whether a vision tower lies beside the language model. */
+    bool has_vision_sidecar;
+    /** Whether the model takes pictures: by the sidecar, or by itself. */
+    bool vision_capable;
+    /** Whether the folder has settings for the KV cache (kv_config.json). */
+    bool has_kv_config;
+    /** Whether the chat template knows about tools. */
+    bool has_tool_template;
+    /**
+     * Whether this snapshot stands for its repository: refs/main names it, or, without that,
+     * it is the newest complete one.
+     */
+    bool is_canonical;
+    /** Whether everything that loading needs is there. */
+    bool is_complete;
+    /** Whether the model only proposes tokens for another one. */
+    bool is_drafter;
+    /** Whether this library can load the architecture. */
+    bool is_supported;
+    /** Transformer layers; -1: unknown. */
+    int32_t layer_count;
+    /** The width of the hidden states; -1: unknown. */
+    int32_t hidden_size;
+    /** Tokens in the vocabulary; -1: unknown. */
+    int32_t vocab_size;
+    /** When the files were read, in milliseconds since 1970. */
+    int64_t scanned_at_ms;
+} mlxb_model_record;
+
+/**
+ * Makes all options unset.
+ *
+ * @param struct_size    sizeof(mlxb_fit_options).
+ *
+ * Thread: any. Since 0.1.0.
+ */
+void mlxb_fit_options_init(mlxb_fit_options *options, size_t struct_size);
+
+/**
+ * Estimates whether a model with a context fits into memory, from its config and the headers
+ * of its weight files: weights, KV state by the kinds of its layers, and what a prefill chunk
+ * takes.
+ *
+ * @param snapshot_dir   The model's folder.
+ * @param options        NULL: no context and no limit.
+ * @param out            Filled in; its struct_size says how much of it.
+ * @return MLXB_OK, whether it fits or not; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8;
+ *         MLXB_VERSION_MISMATCH; MLXB_NOT_FOUND; MLXB_IO; MLXB_MODEL_FORMAT when the folder is
+ *         incomplete or its config does not tell the sizes that are needed; MLXB_CORRUPT. On a
+ *         failure `out` is unchanged.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_registry_fit(const char *snapshot_dir,
+                              const mlxb_fit_options *options,
+                              mlxb_fit *out,
+                              mlxb_error **error);
+
+/**
+ * Plans what collecting a hub would delete: snapshots that no ref names, and blobs that no
+ * surviving snapshot needs, directly or through the hub-wide blob store. A repository without a
+ * ref to a snapshot that is there is left alone. Lock files and unfinished downloads never go.
+ *
+ * @param hub_dir    NULL: as in mlxb_registry_scan.
+ * @param repo_id    One repository; NULL: all models'.
+ * @param force      Whether unreferenced snapshots go even when they hold files that no kept
+ *                   one has.
+ * @param out        The plan; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_NOT_FOUND for a hub or
+ *         repository that is not there; MLXB_IO.
+ *
+ * Ownership: free `*out` with mlxb_gc_plan_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_gc_plan_create(const char *hub_dir,
+                                const char *repo_id,
+                                bool force,
+                                mlxb_gc_plan **out,
+                                mlxb_error **error);
+
+/**
+ * Plans the deletion of a repository or of one of its revisions. Files that snapshots of other
+ * repositories link to stay.
+ *
+ * @param hub_dir    NULL: as in mlxb_registry_scan.
+ * @param repo_id    The exact id, as lists show it.
+ * @param revision   A commit or a ref such as "main"; NULL: the whole repository, refs
+ *                   included.
+ * @param out        The plan; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_NOT_FOUND for a hub,
+ *         repository or revision that is not there; MLXB_IO.
+ *
+ * Ownership: free `*out` with mlxb_gc_plan_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_delete_plan_create(const char *hub_dir,
+                                    const char *repo_id,
+                                    const char *revision,
+                                    mlxb_gc_plan **out,
+                                    mlxb_error **error);
+
+/**
+ * What executing the plan frees, in bytes; 0 for NULL.
+ *
+ * Thread: one at a time per plan. Since 0.1.0.
+ */
+uint64_t mlxb_gc_plan_bytes(const mlxb_gc_plan *plan);
+
+/**
+ * How many lines a plan has; 0 for NULL.
+ *
+ * Thread: one at a time per plan. Since 0.1.0.
+ */
+size_t mlxb_gc_plan_count(const mlxb_gc_plan *plan);
+
+/**
+ * Tells one line of a plan. Lines are ordered by kind.
+ *
+ * @param index  From 0.
+ * @param out    Filled in; its struct_size says how much of it.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL, a wrong struct_size, or an index past the
+ *         end. On a failure `out` is unchanged.
+ *
+ * Ownership: the item's text lives as long as the plan. Thread: one at a time per plan. Since
+ * 0.1.0.
+ */
+mlxb_status mlxb_gc_plan_get(const mlxb_gc_plan *plan,
+                             size_t index,
+                             mlxb_gc_item *out,
+                             mlxb_error **error);
+
+/**
+ * Tells the whole plan as a JSON object: "kept", "pruned" and "skipped" snapshots (these with
+ * "extra_files"), "dead_blobs", "refs", what is "left" and why, old lock files and unfinished
+ * downloads as "leftovers", "problems", and the "bytes" that it frees. After
+ * mlxb_gc_plan_execute it has "executed" too: what went, and what is left and why.
+ *
+ * @param json   The report; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT.
+ *
+ * Ownership: free `*json` with mlxb_string_free. Thread: one at a time per plan. Since 0.1.0.
+ */
+mlxb_status mlxb_gc_plan_report(const mlxb_gc_plan *plan, char **json, mlxb_error **error);
+
+/**
+ * Deletes what the plan names and what is still dead: everything is looked at again right
+ * before it goes, so a link that was made since the plan keeps its blob. What cannot be deleted
+ * is left, counted, and named in the report; it stops nothing else.
+ *
+ * @param out    Filled in; its struct_size says how much of it.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_NOT_FOUND or MLXB_IO when the hub's folder cannot
+ *         be listed any more. Everything that was deleted then was dead; plan again.
+ *
+ * Thread: one at a time per plan; several plans may be executed at once, in several processes
+ * too. Since 0.1.0.
+ */
+mlxb_status mlxb_gc_plan_execute(const mlxb_gc_plan *plan, mlxb_gc_result *out, mlxb_error **error);
+
+/**
+ * Frees a plan; NULL is ignored.
+ *
+ * Ownership: consumes `plan` and the text of its items. Thread: one at a time per plan. Since
+ * 0.1.0.
+ */
+void mlxb_gc_plan_free(mlxb_gc_plan *plan);
+
+/**
+ * Opens the registry's database, which is made when it is not there. A damaged database is set
+ * aside and a new one made, and one of another version of the library is emptied: a scan fills
+ * it again.
+ *
+ * @param database_path  The file, or ":memory:" for a private one that vanishes with the
+ *                       registry; NULL: mlxb/registry.sqlite in the user's cache folder.
+ * @param out            The registry; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_NOT_FOUND when there is no
+ *         home folder for the default; MLXB_LOCKED when another process keeps the database
+ *         busy; MLXB_IO; MLXB_NO_SPACE.
+ *
+ * Ownership: close `*out` with mlxb_registry_close. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_registry_open(const char *database_path, mlxb_registry **out, mlxb_error **error);
+
+/**
+ * Closes a registry; NULL is ignored. Lists that came from it stay.
+ *
+ * Ownership: consumes `registry`. Thread: any, when no call uses it any more. Since 0.1.0.
+ */
+void mlxb_registry_close(mlxb_registry *registry);
+
+/**
+ * Looks through a hub folder and brings the database up to date. Reads configs and the headers
+ * of weight files, never tensors; snapshots whose files have not changed are not read again.
+ * What cannot be read is named in the report and stops nothing.
+ *
+ * @param hub_dir   The hub; NULL: where huggingface_hub has it, by HF_HUB_CACHE,
+ *                  HUGGINGFACE_HUB_CACHE, HF_HOME or XDG_CACHE_HOME, else
+ *                  ~/.cache/huggingface/hub.
+ * @param count     How many models the hub holds; may be NULL.
+ * @param report    What the scan did as JSON, with "skipped": what was left out or looks wrong,
+ *                  and why; may be NULL. NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_NOT_FOUND when there is no
+ *         such hub; MLXB_IO, MLXB_LOCKED or MLXB_NO_SPACE. On a failure the database is as
+ *         before.
+ *
+ * Ownership: free `*report` with mlxb_string_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_registry_scan(const mlxb_registry *registry,
+                               const char *hub_dir,
+                               size_t *count,
+                               char **report,
+                               mlxb_error **error);
+
+/**
+ * Makes all options unset: every model is shown.
+ *
+ * @param struct_size    sizeof(mlxb_list_options).
+ *
+ * Thread: any. Since 0.1.0.
+ */
+void mlxb_list_options_init(mlxb_list_options *options, size_t struct_size);
+
+/**
+ * Lists the models that the last scans found and that are still there, ordered by size_bytes,
+ * the smallest first, then by path.
+ *
+ * @param options    NULL: all.
+ * @param out        The list; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_VERSION_MISMATCH;
+ *         MLXB_LOCKED; MLXB_IO.
+ *
+ * Ownership: free `*out` with mlxb_model_list_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_registry_list(const mlxb_registry *registry,
+                               const mlxb_list_options *options,
+                               mlxb_model_list **out,
+                               mlxb_error **error);
+
+/**
+ * Finds the one model that a query means: the exact id of a repository, else a part of one,
+ * else a part of a model type. Of several revisions it is the one that refs/main names, if that
+ * is complete, else the newest complete one. Drafters are never meant.
+ *
+ * @param query  Such as "org/name" or "Name-4bit".
+ * @param out    A list of one; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for an empty query; MLXB_INVALID_UTF8; MLXB_NOT_FOUND
+ *         when nothing that can be loaded matches; MLXB_AMBIGUOUS when several models do: the
+ *         error's detail holds their ids, one a line; MLXB_LOCKED; MLXB_IO.
+ *
+ * Ownership: free `*out` with mlxb_model_list_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_registry_resolve(const mlxb_registry *registry,
+                                  const char *query,
+                                  mlxb_model_list **out,
+                                  mlxb_error **error);
+
+/**
+ * Reads one model folder, without a database.
+ *
+ * @param snapshot_dir   The folder, in a hub or not.
+ * @param repo_id        What the record shall say; NULL: from the path.
+ * @param out            A list of one; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_NOT_FOUND; MLXB_IO;
+ *         MLXB_MODEL_FORMAT and MLXB_CORRUPT for files that contradict themselves. An
+ *         incomplete model is no failure.
+ *
+ * Ownership: free `*out` with mlxb_model_list_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_registry_inspect(const char *snapshot_dir,
+                                  const char *repo_id,
+                                  mlxb_model_list **out,
+                                  mlxb_error **error);
+
+/**
+ * How many models a list has; 0 for NULL.
+ *
+ * Thread: one at a time per list. Since 0.1.0.
+ */
+size_t mlxb_model_list_count(const mlxb_model_list *list);
+
+/**
+ * Tells about one model of a list.
+ *
+ * @param index  From 0.
+ * @param out    Filled in; its struct_size says how much of it.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL, a wrong struct_size, or an index past the
+ *         end. On a failure `out` is unchanged.
+ *
+ * Ownership: the record's text lives as long as the list. Thread: one at a time per list. Since
+ * 0.1.0.
+ */
+mlxb_status mlxb_model_list_get(const mlxb_model_list *list,
+                                size_t index,
+                                mlxb_model_record *out,
+                                mlxb_error **error);
+
+/**
+ * Frees a list; NULL is ignored.
+ *
+ * Ownership: consumes `list` and the text of its records. Thread: one at a time per list. Since
+ * 0.1.0.
+ */
+void mlxb_model_list_free(mlxb_model_list *list);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -53,6 +53,7 @@ mod layout;
 mod log;
 mod memory;
 mod model;
+mod registry;
 mod status;
 mod string;
 mod version;
@@ -62,5 +63,5 @@ pub(crate) use error::{guard, guard_plain};
 pub(crate) use event::Callback;
 pub use {
     cancel::*, chat::*, error::*, event::*, generate::*, kv::*, log::*, memory::*, model::*,
-    status::*, string::*, version::*,
+    registry::*, status::*, string::*, version::*,
 };

@@ -4,13 +4,14 @@ use std::{
     ffi::{CString, c_char},
     path::Path,
     ptr,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
     error::{Error, Kind},
     ffi::{
         SizedStruct, guard, guard_plain, mlxb_error, mlxb_status, optional_string, out,
-        owned_string, required, required_mut, string, write_struct,
+        owned_string, required, string, write_struct,
     },
     registry::gc::{Outcome, Plan},
 };
@@ -19,7 +20,7 @@ use crate::{
 /// at a time.
 pub struct mlxb_gc_plan {
     plan: Plan,
-    outcome: Option<Outcome>,
+    outcome: Mutex<Option<Outcome>>,
     items: Vec<Item>,
 }
 
@@ -134,6 +135,10 @@ impl Item {
 }
 
 impl mlxb_gc_plan {
+    fn outcome(&self) -> MutexGuard<'_, Option<Outcome>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn of(plan: Plan) -> *mut Self {
         let mut items = Vec::new();
         for (kind, snapshots) in [
@@ -165,7 +170,7 @@ impl mlxb_gc_plan {
         }));
         Box::into_raw(Box::new(Self {
             plan,
-            outcome: None,
+            outcome: Mutex::new(None),
             items,
         }))
     }
@@ -335,7 +340,7 @@ pub unsafe extern "C" fn mlxb_gc_plan_report(
         guard(error, || {
             let json = out(json, ptr::null_mut(), "json")?;
             let plan = required(plan, "plan")?;
-            *json = owned_string(plan.plan.report(plan.outcome.as_ref()));
+            *json = owned_string(plan.plan.report(plan.outcome().as_ref()));
             Ok(())
         })
     }
@@ -357,7 +362,7 @@ pub unsafe extern "C" fn mlxb_gc_plan_report(
 /// NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlxb_gc_plan_execute(
-    plan: *mut mlxb_gc_plan,
+    plan: *const mlxb_gc_plan,
     out: *mut mlxb_gc_result,
     error: *mut *mut mlxb_error,
 ) -> mlxb_status {
@@ -366,7 +371,7 @@ pub unsafe extern "C" fn mlxb_gc_plan_execute(
         guard(error, || {
             // Nothing is deleted when there is no place for the answer.
             write_struct(out, mlxb_gc_result::unset(), "out")?;
-            let plan = required_mut(plan, "plan")?;
+            let plan = required(plan, "plan")?;
             let outcome = plan.plan.execute()?;
             let filled = mlxb_gc_result {
                 snapshot_count: outcome.snapshots.len() as u64,
@@ -376,7 +381,7 @@ pub unsafe extern "C" fn mlxb_gc_plan_execute(
                 left_count: outcome.left.len() as u64,
                 ..SizedStruct::unset()
             };
-            plan.outcome = Some(outcome);
+            *plan.outcome() = Some(outcome);
             write_struct(out, filled, "out")
         })
     }
