@@ -35,7 +35,7 @@ test: dist
 	@tools/test rust c
 
 test-c: dist
-	@tests/c/run
+	@tools/test c
 
 test-swift: dist
 	@tools/test swift
