@@ -354,9 +354,12 @@ typedef struct mlxb_event {
      * impossible or whose logits are no numbers.
      */
     float logprob;
-    /** The most likely ids, best first, impossible ones left out; lives for the call. */
+    /**
+     * The most likely ids, best first, impossible ones left out; lives for the call. NULL with
+     * top_count 0.
+     */
     const uint32_t *top_tokens;
-    /** Their log-probabilities; lives for the call. */
+    /** Their log-probabilities; lives for the call. NULL with top_count 0. */
     const float *top_logprobs;
     /** Ids at top_tokens. */
     size_t top_count;

@@ -45,9 +45,10 @@ pub struct mlxb_event {
     /// The token's log-probability; NaN where it was not asked for, -9999 for a token that is
     /// impossible or whose logits are no numbers.
     pub logprob: f32,
-    /// The most likely ids, best first, impossible ones left out; lives for the call.
+    /// The most likely ids, best first, impossible ones left out; lives for the call. NULL with
+    /// top_count 0.
     pub top_tokens: *const u32,
-    /// Their log-probabilities; lives for the call.
+    /// Their log-probabilities; lives for the call. NULL with top_count 0.
     pub top_logprobs: *const f32,
     /// Ids at top_tokens.
     pub top_count: usize,

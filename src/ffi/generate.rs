@@ -327,8 +327,8 @@ fn tell(callback: Callback, event: Event<'_>) -> Flow {
             callback.tell(&mlxb_event {
                 token: id,
                 logprob: logprobs.map_or(f32::NAN, |logprobs| logprobs.chosen),
-                top_tokens: top_tokens.as_ptr(),
-                top_logprobs: top_logprobs.as_ptr(),
+                top_tokens: pointer_to(&top_tokens),
+                top_logprobs: pointer_to(&top_logprobs),
                 top_count: top.len(),
                 ..mlxb_event::new(mlxb_event_kind::MLXB_EVENT_TOKEN)
             })
@@ -337,6 +337,15 @@ fn tell(callback: Callback, event: Event<'_>) -> Flow {
             text: text.into(),
             ..mlxb_event::new(mlxb_event_kind::MLXB_EVENT_TEXT)
         }),
+    }
+}
+
+/// Where the values are; NULL for none.
+fn pointer_to<T>(values: &[T]) -> *const T {
+    if values.is_empty() {
+        std::ptr::null()
+    } else {
+        values.as_ptr()
     }
 }
 

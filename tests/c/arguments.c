@@ -1,5 +1,6 @@
 /* NULL in every pointer argument of every function: a status or nothing, never a crash; and what
- * a failed call leaves in its `out`s. */
+ * a failed call leaves in its `out`s. Without a pointer argument are mlxb_cancel_new,
+ * mlxb_status_name, mlxb_version_number and mlxb_version_string. */
 #include "fixture.h"
 
 /* The call with and without an error object: MLXB_INVALID_ARGUMENT, naming `part`. */
@@ -58,6 +59,11 @@ static void model_functions_refuse_null(void) {
     REFUSED("out", mlxb_model_info_get, tiny(), NULL);
     CHECK_INT(MLXB_OK, mlxb_model_info_get(tiny(), &info, NULL));
 
+    mlxb_generate_options defaults = {.struct_size = sizeof defaults};
+    REFUSED("model", mlxb_model_generation_defaults, NULL, &defaults);
+    REFUSED("out", mlxb_model_generation_defaults, tiny(), NULL);
+    CHECK_INT(MLXB_OK, mlxb_model_generation_defaults(tiny(), &defaults, NULL));
+
     uint32_t tokens[8] = {0};
     size_t count = 77;
     REFUSED("model", mlxb_model_eos_tokens, NULL, tokens, 8, &count);
@@ -99,7 +105,13 @@ static void kv_functions_refuse_null(void) {
     REFUSED("kv", mlxb_kv_tokens, NULL, &token, 1, &count);
     CHECK_INT(0, count);
 
+    uint64_t bytes = 77;
+    REFUSED("kv", mlxb_kv_bytes, NULL, &bytes);
+    CHECK_INT(0, bytes);
+
     CHECK_INT(MLXB_OK, mlxb_kv_new(tiny(), &kv, NULL));
+    REFUSED("bytes", mlxb_kv_bytes, kv, NULL);
+    CHECK_INT(MLXB_OK, mlxb_kv_bytes(kv, &bytes, NULL));
     REFUSED("out", mlxb_kv_fork, kv, NULL);
     REFUSED("count", mlxb_kv_tokens, kv, &token, 1, NULL);
     EXPECT(MLXB_OK, mlxb_kv_tokens(kv, NULL, 0, &count, &error));
@@ -139,6 +151,21 @@ static void generate_refuses_null(void) {
     REFUSED("stop", mlxb_generate, tiny(), NULL, &without, NULL, NULL, NULL);
 }
 
+static void generate_refuses_null_arrays(void) {
+    mlxb_generate_options options = greedy(2);
+    options.stop_token_count = 1;
+    REFUSED("stop_tokens", mlxb_generate, tiny(), NULL, &options, NULL, NULL, NULL);
+    const uint32_t token = 3;
+    const float bias = 1;
+    options = greedy(2);
+    options.logit_bias_count = 1;
+    options.logit_bias_values = &bias;
+    REFUSED("logit_bias_tokens", mlxb_generate, tiny(), NULL, &options, NULL, NULL, NULL);
+    options.logit_bias_tokens = &token;
+    options.logit_bias_values = NULL;
+    REFUSED("logit_bias_values", mlxb_generate, tiny(), NULL, &options, NULL, NULL, NULL);
+}
+
 static void chat_render_refuses_null(void) {
     char *prompt = GARBAGE;
     REFUSED("model", mlxb_chat_render, NULL, "{\"messages\": []}", &prompt);
@@ -156,6 +183,7 @@ int main(void) {
     RUN(model_functions_refuse_null);
     RUN(kv_functions_refuse_null);
     RUN(generate_refuses_null);
+    RUN(generate_refuses_null_arrays);
     RUN(chat_render_refuses_null);
     return finish();
 }

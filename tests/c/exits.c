@@ -133,7 +133,7 @@ static int play(const char *role) {
 
 static void ends_well(const char *role) {
     /* Where exactly the engine is differs from run to run. */
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 2; round++) {
         int end = end_of_role(role);
         if (!check_count(end == EXIT_CODE)) {
             fprintf(stderr, "%s: ended with %d\n", role, end);

@@ -70,7 +70,7 @@ static void end(way_to_end way) {
 static int fork_children(bool busy) {
     mlxb_cancel *cancel = mlxb_cancel_new();
     recorder recorder = {0};
-    pthread_t thread;
+    pthread_t thread = pthread_self();
     mlxb_generate_options options = greedy(10);
     mlxb_kv *kv = new_kv(tiny());
     run(tiny(), kv, &options, &recorder);

@@ -1,8 +1,6 @@
 /* Generation: what it is asked, what it tells, how it ends. */
 #include "fixture.h"
 
-#include <math.h>
-
 /* Whether all of it is whole characters. */
 static bool is_utf8(const char *text, size_t len) {
     for (size_t at = 0; at < len;) {
@@ -175,76 +173,6 @@ static void a_prompt_may_be_text(void) {
     CHECK(same_tokens(&by_text, by_tokens.tokens, by_tokens.token_count));
 }
 
-static void numbers_that_mean_nothing_are_refused(void) {
-#define REFUSED(field, value)                                                                \
-    do {                                                                                     \
-        mlxb_generate_options options = greedy(1);                                           \
-        options.field = (value);                                                             \
-        EXPECT_ERROR(MLXB_INVALID_ARGUMENT, #field,                                          \
-                     mlxb_generate(tiny(), NULL, &options, NULL, NULL, NULL, &error));       \
-    } while (0)
-    REFUSED(max_tokens, -2);
-    REFUSED(max_tokens, INT64_MIN);
-    REFUSED(prefill_chunk, 0);
-    REFUSED(prefill_chunk, -2);
-    REFUSED(temperature, -0.5f);
-    REFUSED(temperature, INFINITY);
-    REFUSED(top_p, -0.1f);
-    REFUSED(top_p, 1.1f);
-    REFUSED(top_k, -2);
-#undef REFUSED
-    mlxb_model_options options;
-    mlxb_model *model = NULL;
-    mlxb_model_options_init(&options, sizeof options);
-    options.device = 77;
-    EXPECT_ERROR(MLXB_INVALID_ARGUMENT, "device", mlxb_model_load(tiny_dir(), &options, &model, &error));
-}
-
-static void the_largest_numbers_are_fine(void) {
-    recorder recorder = {.stop_at_token = 3};
-    mlxb_generate_options options = greedy(INT64_MAX);
-    options.prefill_chunk = INT32_MAX;
-    options.top_k = INT32_MAX;
-    options.temperature = 1;
-    options.seed = UINT64_MAX;
-    options.has_seed = true;
-    run(tiny(), NULL, &options, &recorder);
-    CHECK(recorder.token_count <= 3);
-}
-
-static void seeds_make_draws_repeatable(void) {
-    recorder first = {0}, second = {0};
-    mlxb_generate_options options = greedy(40);
-    options.temperature = 2;
-    options.has_seed = true;
-    for (uint64_t seed = 0; seed < 3; seed++) {
-        options.seed = seed;
-        run(tiny(), NULL, &options, &first);
-        run(tiny(), NULL, &options, &second);
-        CHECK(same_tokens(&second, first.tokens, first.token_count));
-    }
-    options.seed = 77;
-    run(tiny(), NULL, &options, &second);
-    CHECK(!same_tokens(&second, first.tokens, first.token_count));
-    options.has_seed = false;
-    run(tiny(), NULL, &options, &first);
-    run(tiny(), NULL, &options, &second);
-    CHECK(!same_tokens(&second, first.tokens, first.token_count));
-}
-
-static void the_most_likely_token_is_what_greedy_takes(void) {
-    recorder expected = {0}, recorder = {0};
-    mlxb_generate_options options = greedy(20);
-    run(tiny(), NULL, &options, &expected);
-    options.temperature = 0;
-    run(tiny(), NULL, &options, &recorder);
-    CHECK(same_tokens(&recorder, expected.tokens, expected.token_count));
-    options.temperature = 3;
-    options.top_k = 1;
-    run(tiny(), NULL, &options, &recorder);
-    CHECK(same_tokens(&recorder, expected.tokens, expected.token_count));
-}
-
 /* A piece of a text without NUL, at character boundaries, that starts after `from`. */
 static size_t cut_out(const recorder *recorder, size_t from, size_t len, char *piece) {
     for (size_t start = from; start + len < recorder->text_len; start++) {
@@ -295,10 +223,6 @@ int main(void) {
     RUN(the_context_is_a_bound);
     RUN(no_prompt_and_two_prompts_are_refused);
     RUN(a_prompt_may_be_text);
-    RUN(numbers_that_mean_nothing_are_refused);
-    RUN(the_largest_numbers_are_fine);
-    RUN(seeds_make_draws_repeatable);
-    RUN(the_most_likely_token_is_what_greedy_takes);
     RUN(stop_strings_end_and_are_not_told);
     return finish();
 }

@@ -232,6 +232,31 @@ static void tokens_tell_how_much_room_they_need(void) {
     mlxb_kv_free(kv);
 }
 
+static void bytes_are_those_of_the_tokens_and_some_room(void) {
+    mlxb_kv *kv = new_kv(tiny());
+    uint64_t bytes = 9;
+    recorder recorder = {0};
+    mlxb_model_info info = {.struct_size = sizeof info};
+    EXPECT(MLXB_OK, mlxb_model_info_get(tiny(), &info, &error));
+    EXPECT(MLXB_OK, mlxb_kv_bytes(kv, &bytes, &error));
+    CHECK_INT(0, bytes);
+    mlxb_generate_options options = greedy(5);
+    run(tiny(), kv, &options, &recorder);
+    EXPECT(MLXB_OK, mlxb_kv_bytes(kv, &bytes, &error));
+    CHECK_INT(256 * info.kv_bytes_per_token, bytes);
+    uint32_t more[256];
+    for (uint32_t index = 0; index < 256; index++) {
+        more[index] = 3 + index;
+    }
+    options.tokens = more;
+    options.token_count = 256;
+    run(tiny(), kv, &options, &recorder);
+    EXPECT(MLXB_OK, mlxb_kv_bytes(kv, &bytes, &error));
+    CHECK(bytes >= kv_length(kv) * info.kv_bytes_per_token);
+    CHECK(bytes <= (kv_length(kv) + 256) * info.kv_bytes_per_token);
+    mlxb_kv_free(kv);
+}
+
 static void the_same_prompt_again_is_run_again(void) {
     recorder first = {0}, second = {0};
     mlxb_generate_options options = greedy(10);
@@ -262,6 +287,7 @@ int main(void) {
     RUN(trims_add_up_without_a_use_between_them);
     RUN(a_kv_of_another_model_is_refused);
     RUN(tokens_tell_how_much_room_they_need);
+    RUN(bytes_are_those_of_the_tokens_and_some_room);
     RUN(the_same_prompt_again_is_run_again);
     return finish();
 }

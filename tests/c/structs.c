@@ -105,6 +105,7 @@ static void outs_of_a_wrong_size_are_refused_and_unchanged(void) {
     mlxb_generate_result result;
     mlxb_memory_stats stats;
     mlxb_model_info info;
+    mlxb_generate_options defaults;
     recorder recorder = {0};
     EACH_WRONG_SIZE(size) {
         memset(&result, 0xee, sizeof result);
@@ -115,6 +116,11 @@ static void outs_of_a_wrong_size_are_refused_and_unchanged(void) {
                      mlxb_generate(tiny(), NULL, &options, record, &recorder, &result, &error));
         EXPECT_ERROR(MLXB_INVALID_ARGUMENT, "struct_size", mlxb_memory(&stats, &error));
         EXPECT_ERROR(MLXB_INVALID_ARGUMENT, "struct_size", mlxb_model_info_get(tiny(), &info, &error));
+        memset(&defaults, 0xee, sizeof defaults);
+        defaults.struct_size = *size;
+        EXPECT_ERROR(MLXB_INVALID_ARGUMENT, "struct_size",
+                     mlxb_model_generation_defaults(tiny(), &defaults, &error));
+        CHECK_INT(0xee, ((unsigned char *)&defaults)[sizeof(size_t)]);
         CHECK_INT(0xee, ((unsigned char *)&result)[sizeof(size_t)]);
         CHECK_INT(0xee, ((unsigned char *)&stats)[sizeof(size_t)]);
         CHECK_INT(0xee, ((unsigned char *)&info)[sizeof(size_t)]);

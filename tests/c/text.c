@@ -147,6 +147,18 @@ static void ids_past_the_embedding_are_refused_everywhere(void) {
                      mlxb_generate(tiny(), NULL, &options, record, &recorder, NULL, &error));
         EXPECT_ERROR(MLXB_INVALID_ARGUMENT, number,
                      mlxb_generate(tiny(), kv, &options, record, &recorder, NULL, &error));
+        const float bias = 1;
+        options = greedy(1);
+        options.stop_tokens = &bad[index];
+        options.stop_token_count = 1;
+        EXPECT_ERROR(MLXB_INVALID_ARGUMENT, number,
+                     mlxb_generate(tiny(), kv, &options, record, &recorder, NULL, &error));
+        options = greedy(1);
+        options.logit_bias_tokens = &bad[index];
+        options.logit_bias_values = &bias;
+        options.logit_bias_count = 1;
+        EXPECT_ERROR(MLXB_INVALID_ARGUMENT, number,
+                     mlxb_generate(tiny(), kv, &options, record, &recorder, NULL, &error));
         CHECK_INT(0, recorder.events);
         CHECK_INT(0, kv_length(kv));
         EXPECT_ERROR(MLXB_INVALID_ARGUMENT, number,

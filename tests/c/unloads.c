@@ -7,12 +7,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#ifdef __APPLE__
-#define LIBRARY "@rpath/libmlxb.dylib"
-#else
-#define LIBRARY "libmlxb.so.0"
-#endif
-
 /* Pointers to the functions that the test uses. */
 static struct {
     mlxb_status (*load)(const char *, const mlxb_model_options *, mlxb_model **, mlxb_error **);
@@ -23,9 +17,10 @@ static struct {
 } api;
 
 static void *open_library(void) {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    const char *path = getenv("MLXB_TEST_LIBRARY");
+    void *library = path == NULL ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        fprintf(stderr, "%s\n", dlerror());
+        fprintf(stderr, "%s\n", path == NULL ? "MLXB_TEST_LIBRARY is not set" : dlerror());
         exit(EXIT_FAILURE);
     }
     /* The way POSIX shows to turn an object pointer into a function pointer. */
