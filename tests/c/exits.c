@@ -16,23 +16,35 @@ static int32_t say_that_it_works(recorder *recorder, const mlxb_event *event) {
     return MLXB_CONTINUE;
 }
 
-/* Generates, with one step for the whole long prompt or many tokens, again and again until the
- * end of the process refuses. */
-static void *work_until_the_end(void *kind) {
+typedef struct work {
+    mlxb_model *model;
+    /* MLXB_EVENT_PREFILL: a long prompt in one step; MLXB_EVENT_TOKEN: many tokens. */
+    int32_t kind;
+} work;
+
+/* Prompt tokens whose step takes a while. */
+static size_t a_while(const mlxb_model *model) {
+    return model == tiny_model ? 3000 : 60;
+}
+
+/* Generates again and again until the end of the process refuses. */
+static void *work_until_the_end(void *argument) {
     static uint32_t prompt[3000];
-    bool prefill = *(int32_t *)kind == MLXB_EVENT_PREFILL;
-    recorder recorder = {.then = say_that_it_works, .context = kind};
+    work work = *(struct work *)argument;
+    recorder recorder = {.then = say_that_it_works, .context = &work.kind};
+    mlxb_model *model = mlxb_model_retain(work.model);
     mlxb_status status;
     for (uint32_t index = 0; index < 3000; index++) {
         prompt[index] = 3 + index % 250;
     }
     mlxb_generate_options options = greedy(-1);
     options.tokens = prompt;
-    options.token_count = prefill ? 3000 : 10;
+    options.token_count = work.kind == MLXB_EVENT_PREFILL ? a_while(model) : 10;
+    options.prefill_chunk = 3000;
     do {
         recorder.events = recorder.prefills = recorder.token_count = recorder.texts = 0;
         recorder.text_len = 0;
-        status = mlxb_generate(tiny(), NULL, &options, record, &recorder, NULL, NULL);
+        status = mlxb_generate(model, NULL, &options, record, &recorder, NULL, NULL);
     } while (status == MLXB_OK);
     CHECK_INT(MLXB_CANCELLED, status);
     require_checks();
@@ -48,12 +60,15 @@ static void *load_until_the_end(void *unused) {
     return NULL;
 }
 
-static void start_work(int32_t kind) {
-    static int32_t kept;
-    kept = kind;
+/* Returns once the engine is at it, in the middle of a step most likely. */
+static void start_work(mlxb_model *model, int32_t kind) {
+    const struct timespec into_the_step = {0, 30000000};
+    work *work = malloc(sizeof *work);
+    *work = (struct work){model, kind};
     endless_prompt();
-    start_thread(work_until_the_end, &kept);
+    start_thread(work_until_the_end, work);
     gate_wait(&working);
+    nanosleep(&into_the_step, NULL);
 }
 
 static int32_t exit_at_a_token(recorder *recorder, const mlxb_event *event) {
@@ -80,23 +95,28 @@ static int play(const char *role) {
     recorder recorder = {0};
     alarm(LIMIT_SECONDS);
     if (strcmp(role, "exit during prefill") == 0) {
-        start_work(MLXB_EVENT_PREFILL);
+        start_work(tiny(), MLXB_EVENT_PREFILL);
         exit(EXIT_CODE);
     } else if (strcmp(role, "return during prefill") == 0) {
-        start_work(MLXB_EVENT_PREFILL);
+        start_work(tiny(), MLXB_EVENT_PREFILL);
     } else if (strcmp(role, "exit during decode") == 0) {
-        start_work(MLXB_EVENT_TOKEN);
+        start_work(tiny(), MLXB_EVENT_TOKEN);
         exit(EXIT_CODE);
     } else if (strcmp(role, "return during decode") == 0) {
-        start_work(MLXB_EVENT_TOKEN);
+        start_work(tiny(), MLXB_EVENT_TOKEN);
+    } else if (strcmp(role, "exit during prefill of a large model") == 0) {
+        start_work(load(test_model("f32")), MLXB_EVENT_PREFILL);
+        exit(EXIT_CODE);
+    } else if (strcmp(role, "return during decode of a large model") == 0) {
+        start_work(load(test_model("f32")), MLXB_EVENT_TOKEN);
     } else if (strcmp(role, "exit during all of it") == 0) {
-        start_work(MLXB_EVENT_PREFILL);
+        start_work(tiny(), MLXB_EVENT_PREFILL);
         start_thread(load_until_the_end, NULL);
         start_thread(load_until_the_end, NULL);
-        start_work(MLXB_EVENT_TOKEN);
+        start_work(tiny(), MLXB_EVENT_TOKEN);
         exit(EXIT_CODE);
     } else if (strcmp(role, "exit from another thread") == 0) {
-        start_work(MLXB_EVENT_TOKEN);
+        start_work(tiny(), MLXB_EVENT_TOKEN);
         start_thread(exit_from_here, NULL);
         pause();
     } else if (strcmp(role, "exit from a callback") == 0) {
@@ -115,7 +135,7 @@ static int play(const char *role) {
         kept_kv = new_kv(tiny());
         run(tiny(), kept_kv, &options, &recorder);
         atexit(free_everything);
-        start_work(MLXB_EVENT_TOKEN);
+        start_work(tiny(), MLXB_EVENT_TOKEN);
     } else if (strcmp(role, "free nothing") == 0) {
         mlxb_generate_options options = greedy(5);
         kept_kv = new_kv(tiny());
@@ -153,6 +173,11 @@ static void exit_during_decode(void) {
 static void return_from_main_during_decode(void) {
     ends_well("return during decode");
 }
+/* Whose matrix products run on threads of their own. */
+static void exit_from_a_large_model(void) {
+    ends_well("exit during prefill of a large model");
+    ends_well("return during decode of a large model");
+}
 static void exit_during_prefill_decode_and_loads(void) {
     ends_well("exit during all of it");
 }
@@ -182,6 +207,7 @@ int main(int argument_count, char **arguments) {
     RUN(return_from_main_during_prefill);
     RUN(exit_during_decode);
     RUN(return_from_main_during_decode);
+    RUN(exit_from_a_large_model);
     RUN(exit_during_prefill_decode_and_loads);
     RUN(exit_from_another_thread);
     RUN(exit_from_a_callback);
