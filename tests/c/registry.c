@@ -47,8 +47,9 @@ static void make_model(const char *repo, const char *commit, const char *model_t
     make_file(below, weights, sizeof weights);
 }
 
-static mlxb_registry *open_scanned(void) {
-    mlxb_registry *registry = NULL;
+static mlxb_registry *registry;
+
+static void a_scan_finds_what_is_there(void) {
     size_t count = 99;
     char *report = NULL;
     CHECK_INT(MLXB_OK, mlxb_registry_open(":memory:", &registry, NULL));
@@ -58,10 +59,9 @@ static mlxb_registry *open_scanned(void) {
           strstr(report, "not-a-repo") != NULL);
     mlxb_string_free(report);
     CHECK_INT(MLXB_OK, mlxb_registry_scan(registry, hub, NULL, NULL, NULL));
-    return registry;
 }
 
-static void lists_are_filtered(mlxb_registry *registry) {
+static void lists_are_filtered(void) {
     mlxb_model_list *list = NULL;
     mlxb_list_options options;
     mlxb_model_record record = {.struct_size = sizeof record};
@@ -107,7 +107,7 @@ static void lists_are_filtered(mlxb_registry *registry) {
     CHECK_INT(MLXB_INVALID_UTF8, mlxb_registry_list(registry, &options, &list, NULL));
 }
 
-static void queries_are_resolved(mlxb_registry *registry) {
+static void queries_are_resolved(void) {
     mlxb_model_list *list = NULL;
     mlxb_error *error = NULL;
     mlxb_model_record record = {.struct_size = sizeof record};
@@ -158,7 +158,7 @@ static void folders_are_inspected_and_fitted(void) {
     CHECK_INT(MLXB_INVALID_ARGUMENT, mlxb_registry_fit(folder, &options, &fit, NULL));
 }
 
-static void the_disk_is_given_back(mlxb_registry *registry) {
+static void the_disk_is_given_back(void) {
     mlxb_gc_plan *plan = NULL;
     mlxb_gc_item item = {.struct_size = sizeof item};
     mlxb_gc_result result = {.struct_size = sizeof result};
@@ -205,7 +205,7 @@ static void the_disk_is_given_back(mlxb_registry *registry) {
     mlxb_model_list_free(list);
 }
 
-static void null_is_refused_or_ignored(mlxb_registry *registry) {
+static void null_is_refused_or_ignored(void) {
     mlxb_registry *opened = NULL;
     mlxb_model_list *list = NULL;
     mlxb_gc_plan *plan = NULL;
@@ -243,7 +243,7 @@ static void null_is_refused_or_ignored(mlxb_registry *registry) {
 }
 
 static void *scan_and_list(void *argument) {
-    mlxb_registry *registry = argument;
+    (void)argument;
     int round;
     for (round = 0; round < 20; round++) {
         mlxb_model_list *list = NULL;
@@ -255,7 +255,7 @@ static void *scan_and_list(void *argument) {
     return NULL;
 }
 
-static void threads_share_a_registry(mlxb_registry *registry) {
+static void threads_share_a_registry(void) {
     pthread_t threads[4];
     size_t index;
     for (index = 0; index < 4; index++) {
@@ -268,7 +268,6 @@ static void threads_share_a_registry(mlxb_registry *registry) {
 
 int main(void) {
     char remove[300];
-    mlxb_registry *registry;
     snprintf(hub, sizeof hub, "/tmp/mlxb-registry-XXXXXX");
     CHECK(mkdtemp(hub) != NULL);
     make_model("models--org--a", "1111", "llama");
@@ -279,13 +278,13 @@ int main(void) {
     make_model("models--solo", "1111", "llama");
     make_text("not-a-repo/file", "");
 
-    registry = open_scanned();
-    lists_are_filtered(registry);
-    queries_are_resolved(registry);
-    folders_are_inspected_and_fitted();
-    threads_share_a_registry(registry);
-    null_is_refused_or_ignored(registry);
-    the_disk_is_given_back(registry);
+    RUN(a_scan_finds_what_is_there);
+    RUN(lists_are_filtered);
+    RUN(queries_are_resolved);
+    RUN(folders_are_inspected_and_fitted);
+    RUN(threads_share_a_registry);
+    RUN(null_is_refused_or_ignored);
+    RUN(the_disk_is_given_back);
     mlxb_registry_close(registry);
 
     snprintf(remove, sizeof remove, "rm -rf '%s'", hub);
