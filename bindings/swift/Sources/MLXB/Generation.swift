@@ -52,10 +52,12 @@ public struct GeneratedToken: Hashable, Sendable {
     /// Its id.
     public let id: UInt32
 
-    /// Its log-probability, where ``GenerateOptions/logprobs`` asks for it.
+    /// Its log-probability, where ``GenerateOptions/logprobs`` asks for it; -9999 for a token
+    /// that is impossible or whose logits are no numbers.
     public let logprob: Float?
 
-    /// The most likely tokens, best first, as many as ``GenerateOptions/logprobs`` asks for.
+    /// The most likely tokens, best first, as many as ``GenerateOptions/logprobs`` asks for;
+    /// impossible ones are left out.
     public let candidates: [Candidate]
 
     /// A token that could have been sampled.
