@@ -2,6 +2,7 @@
 //! callbacks are told, and what sampling does.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod defaults;
 mod ends;
 mod run;
 mod sampling;

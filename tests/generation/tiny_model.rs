@@ -6,6 +6,7 @@ use std::{fs, path::Path};
 use mlxb::{LoadOptions, Model};
 use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// Ids of the control tokens; those of the bytes follow.
 pub(crate) const END: u32 = 0;
@@ -23,10 +24,16 @@ pub(crate) fn byte(byte: u8) -> u32 {
     u32::from(byte) + 2
 }
 
-/// Loads one that `seed` decides, with `settings` as its generation_config.json.
-pub(crate) fn load_with(seed: u64, settings: &Value) -> Model {
+/// The folder of one that `seed` decides, with `settings` as its generation_config.json.
+pub(crate) fn folder(seed: u64, settings: &Value) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     write(folder.path(), seed, settings);
+    folder
+}
+
+/// Loads it.
+pub(crate) fn load_with(seed: u64, settings: &Value) -> Model {
+    let folder = folder(seed, settings);
     Model::load(folder.path(), LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
