@@ -5,6 +5,7 @@ mod database;
 mod gc_property;
 mod hostile;
 mod hub;
+mod huggingface;
 mod processes;
 mod public_bugs;
 mod records;
