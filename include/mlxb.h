@@ -837,35 +837,34 @@ mlxb_status mlxb_chat_render(const mlxb_model *model,
 
 /* ---- Models on this machine ------------------------------------------------------------------- */
 
-/** Kind of mlxb_gc_item: a snapshot that something needs. */
-#define MLXB_GC_KEPT 1
+/** What a line of a plan is about. New values may appear in later versions. */
+typedef enum mlxb_gc_item_kind {
+    /** A snapshot that something needs. */
+    MLXB_GC_KEPT = 1,
+    /**
+     * A snapshot that nothing needs and that stays all the same, because it holds files that no
+     * kept one has, or could not be read.
+     */
+    MLXB_GC_SKIPPED = 2,
+    /** A snapshot that goes. */
+    MLXB_GC_PRUNED = 3,
+    /** A blob that goes; no surviving snapshot needs it. */
+    MLXB_GC_DEAD_BLOB = 4,
+    /** A ref that goes. */
+    MLXB_GC_REF = 5,
+    /** A file or folder that was looked at and is not touched. */
+    MLXB_GC_LEFT = 6,
+} mlxb_gc_item_kind;
 
-/**
- * Kind of mlxb_gc_item: a snapshot that nothing needs and that stays all the same, because it
- * holds files that no kept one has, or could not be read.
- */
-#define MLXB_GC_SKIPPED 2
-
-/** Kind of mlxb_gc_item: a snapshot that goes. */
-#define MLXB_GC_PRUNED 3
-
-/** Kind of mlxb_gc_item: a blob that goes; no surviving snapshot needs it. */
-#define MLXB_GC_DEAD_BLOB 4
-
-/** Kind of mlxb_gc_item: a ref that goes. */
-#define MLXB_GC_REF 5
-
-/** Kind of mlxb_gc_item: a file or folder that was looked at and is not touched. */
-#define MLXB_GC_LEFT 6
-
-/** Filter of mlxb_list_options: with and without vision. */
-#define MLXB_VISION_ANY 0
-
-/** Filter of mlxb_list_options: only models that take pictures. */
-#define MLXB_VISION_YES 1
-
-/** Filter of mlxb_list_options: only models that do not. */
-#define MLXB_VISION_NO 2
+/** Which models a list shows, by whether they take pictures. */
+typedef enum mlxb_vision {
+    /** With and without vision. */
+    MLXB_VISION_ANY = 0,
+    /** Only models that take pictures. */
+    MLXB_VISION_YES = 1,
+    /** Only models that do not. */
+    MLXB_VISION_NO = 2,
+} mlxb_vision;
 
 /**
  * What would be deleted, what stays, and why. Making one changes nothing. Belongs to one thread
@@ -927,7 +926,7 @@ typedef struct mlxb_fit {
 typedef struct mlxb_gc_item {
     /** sizeof(mlxb_gc_item). */
     size_t struct_size;
-    /** MLXB_GC_KEPT and so on. Later versions may know more. */
+    /** One of mlxb_gc_item_kind. */
     int32_t kind;
     /** The file or folder. */
     const char *path;
@@ -971,7 +970,7 @@ typedef struct mlxb_list_options {
     const char *query;
     /** The most bytes of weights; UINT64_MAX: any. */
     uint64_t max_bytes;
-    /** MLXB_VISION_ANY, MLXB_VISION_YES or MLXB_VISION_NO; -1: any. */
+    /** One of mlxb_vision; -1: any. */
     int32_t vision;
     /**
      * 1: only the snapshot that stands for its repository, chosen before the other filters

@@ -8,9 +8,9 @@ fn model() -> Model {
     let made = Command::new("tools/test-model")
         .arg("f32")
         .output()
-        .unwrap();
-    let dir = String::from_utf8(made.stdout).unwrap();
-    Model::load(dir.trim_end(), LoadOptions::default()).unwrap()
+        .expect("the script starts");
+    let dir = String::from_utf8(made.stdout).expect("a path of ours is UTF-8");
+    Model::load(dir.trim_end(), LoadOptions::default()).expect("the test model loads")
 }
 
 #[test]

@@ -43,6 +43,7 @@ const _: () = {
     assert!(std::mem::offset_of!(mlxb_gc_item, revision) == 32);
     assert!(std::mem::offset_of!(mlxb_gc_item, reason) == 40);
     assert!(std::mem::offset_of!(mlxb_gc_item, bytes) == 48);
+    assert!(size_of::<mlxb_gc_item_kind>() == 4);
     assert!(size_of::<mlxb_gc_result>() == 48);
     assert!(std::mem::offset_of!(mlxb_gc_result, struct_size) == 0);
     assert!(std::mem::offset_of!(mlxb_gc_result, snapshot_count) == 8);
@@ -151,4 +152,5 @@ const _: () = {
     assert!(size_of::<mlxb_str>() == 16);
     assert!(std::mem::offset_of!(mlxb_str, ptr) == 0);
     assert!(std::mem::offset_of!(mlxb_str, len) == 8);
+    assert!(size_of::<mlxb_vision>() == 4);
 };

@@ -177,7 +177,6 @@ pub(crate) enum ModuleQuantization {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Quantization {
     is_there: bool,
-    default: Option<QuantizationParameters>,
     /// By the spelling of the text model alone.
     modules: HashMap<String, ModuleQuantization>,
 }
@@ -216,23 +215,18 @@ impl Quantization {
 
     /// `quantization_config` is where others put what they did to the weights.
     fn read_foreign(fields: Fields<'_>, object: &Map<String, Value>) -> Result<Self> {
-        let mode = match fields.string("quant_method")? {
-            None => return Self::read_object(fields, object),
-            Some("mxfp4") => QuantizationMode::Mxfp4,
-            Some("mxfp8") => QuantizationMode::Mxfp8,
-            Some(method) => {
-                return Err(fields.error(
-                    Kind::Unsupported,
-                    format_args!("quant_method is not supported: {}", Escaped(method)),
-                ));
-            }
-        };
-        let (bits, group_size) = mode.defaults();
-        Ok(Self {
-            is_there: true,
-            default: QuantizationParameters::new(mode, bits, group_size),
-            modules: HashMap::new(),
-        })
+        match fields.string("quant_method")? {
+            None => Self::read_object(fields, object),
+            // How each module is packed can be seen from its shapes.
+            Some("mxfp4" | "mxfp8") => Ok(Self {
+                is_there: true,
+                modules: HashMap::new(),
+            }),
+            Some(method) => Err(fields.error(
+                Kind::Unsupported,
+                format_args!("quant_method is not supported: {}", Escaped(method)),
+            )),
+        }
     }
 
     fn read_object(fields: Fields<'_>, object: &Map<String, Value>) -> Result<Self> {
@@ -268,7 +262,6 @@ impl Quantization {
         }
         Ok(Self {
             is_there: true,
-            default,
             modules,
         })
     }
@@ -276,12 +269,6 @@ impl Quantization {
     /// Whether the configuration says nothing at all.
     pub(crate) fn is_absent(&self) -> bool {
         !self.is_there
-    }
-
-    /// What most modules are packed like, by the configuration. The shapes of a module that is
-    /// not named may say otherwise, and they are right.
-    pub(crate) fn default_parameters(&self) -> Option<QuantizationParameters> {
-        self.default
     }
 
     /// What the configuration says of the module at `path`, in either spelling.

@@ -67,7 +67,6 @@ impl TensorInfo {
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     tensors: Vec<TensorInfo>,
-    metadata: Vec<(String, String)>,
 }
 
 impl Header {
@@ -126,22 +125,13 @@ impl Header {
                 corrupt(path, what)
             })?;
         let data_begin = PREFIX_BYTES + json.len() as u64;
-        let tensors =
-            check(raw.tensors, data_begin, file_bytes).map_err(|what| corrupt(path, what))?;
-        Ok(Self {
-            tensors,
-            metadata: raw.metadata,
-        })
+        let tensors = check(raw, data_begin, file_bytes).map_err(|what| corrupt(path, what))?;
+        Ok(Self { tensors })
     }
 
     /// The tensors, in the header's order.
     pub(crate) fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
-    }
-
-    /// The strings that the writer attached, in the header's order.
-    pub(crate) fn metadata(&self) -> &[(String, String)] {
-        &self.metadata
     }
 }
 
@@ -240,39 +230,33 @@ struct RawTensor {
     end: u64,
 }
 
-#[derive(Default)]
-struct RawHeader {
-    tensors: Vec<RawTensor>,
-    metadata: Vec<(String, String)>,
-}
-
 /// Reads the header's object; leaves the name of the entry that is wrong in `at`.
 struct HeaderVisitor<'a> {
     at: &'a mut Option<String>,
 }
 
 impl<'de> Visitor<'de> for HeaderVisitor<'_> {
-    type Value = RawHeader;
+    type Value = Vec<RawTensor>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of tensors")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
-        let mut header = RawHeader::default();
-        let mut metadata = None;
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<RawTensor>, A::Error> {
+        let mut tensors = Vec::new();
+        let mut has_metadata = false;
         while let Some(name) = map.next_key::<String>()? {
             if name == METADATA {
-                let read = map.next_value().and_then(|Metadata(strings)| {
-                    match metadata.replace(strings) {
-                        None => Ok(()),
-                        Some(_) => Err(A::Error::custom("name stands twice")),
+                let read = map.next_value().and_then(|Metadata| {
+                    if std::mem::replace(&mut has_metadata, true) {
+                        return Err(A::Error::custom("name stands twice"));
                     }
+                    Ok(())
                 });
                 read.inspect_err(|_| *self.at = Some(name))?;
             } else {
                 match map.next_value::<Entry>() {
-                    Ok(entry) => header.tensors.push(RawTensor {
+                    Ok(entry) => tensors.push(RawTensor {
                         name,
                         dtype: Dtype::from_name(&entry.dtype),
                         dtype_name: entry.dtype,
@@ -287,8 +271,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
                 }
             }
         }
-        header.metadata = metadata.unwrap_or_default();
-        Ok(header)
+        Ok(tensors)
     }
 }
 
@@ -333,8 +316,9 @@ impl<'de> serde::Deserialize<'de> for Shape {
     }
 }
 
-/// The writer's strings. The format knows nothing else here; `null` stands for none.
-struct Metadata(Vec<(String, String)>);
+/// The writer's strings, which are checked and passed over. The format knows nothing else here;
+/// `null` stands for none.
+struct Metadata;
 
 impl<'de> serde::Deserialize<'de> for Metadata {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -348,15 +332,12 @@ impl<'de> serde::Deserialize<'de> for Metadata {
             }
 
             fn visit_unit<E>(self) -> Result<Metadata, E> {
-                Ok(Metadata(Vec::new()))
+                Ok(Metadata)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                let mut strings = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    strings.push(entry);
-                }
-                Ok(Metadata(strings))
+                while map.next_entry::<String, String>()?.is_some() {}
+                Ok(Metadata)
             }
         }
 

@@ -24,7 +24,6 @@ const FIRST_READ_BYTES: usize = 4096;
 pub(crate) struct Shard {
     path: PathBuf,
     file: File,
-    file_bytes: u64,
     header: Header,
 }
 
@@ -67,29 +66,13 @@ impl Shard {
         Ok(Self {
             path: path.to_owned(),
             file,
-            file_bytes,
             header,
         })
-    }
-
-    /// Where the file is, as it was given to [`open`](Self::open).
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The file's length when it was opened.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.file_bytes
     }
 
     /// The tensors, in the header's order.
     pub(crate) fn tensors(&self) -> &[TensorInfo] {
         self.header.tensors()
-    }
-
-    /// The strings that the writer attached.
-    pub(crate) fn metadata(&self) -> &[(String, String)] {
-        self.header.metadata()
     }
 
     /// Reads one tensor of this shard into `buffer`, which is exactly as long as the tensor.

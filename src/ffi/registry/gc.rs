@@ -26,7 +26,7 @@ pub struct mlxb_gc_plan {
 
 /// A line of the plan with its text as C reads it.
 struct Item {
-    kind: i32,
+    kind: mlxb_gc_item_kind,
     path: CString,
     repo_id: Option<CString>,
     revision: Option<CString>,
@@ -34,19 +34,24 @@ struct Item {
     bytes: u64,
 }
 
-/// Kind of mlxb_gc_item: a snapshot that something needs.
-pub const MLXB_GC_KEPT: i32 = 1;
-/// Kind of mlxb_gc_item: a snapshot that nothing needs and that stays all the same, because it
-/// holds files that no kept one has, or could not be read.
-pub const MLXB_GC_SKIPPED: i32 = 2;
-/// Kind of mlxb_gc_item: a snapshot that goes.
-pub const MLXB_GC_PRUNED: i32 = 3;
-/// Kind of mlxb_gc_item: a blob that goes; no surviving snapshot needs it.
-pub const MLXB_GC_DEAD_BLOB: i32 = 4;
-/// Kind of mlxb_gc_item: a ref that goes.
-pub const MLXB_GC_REF: i32 = 5;
-/// Kind of mlxb_gc_item: a file or folder that was looked at and is not touched.
-pub const MLXB_GC_LEFT: i32 = 6;
+/// What a line of a plan is about. New values may appear in later versions.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum mlxb_gc_item_kind {
+    /// A snapshot that something needs.
+    MLXB_GC_KEPT = 1,
+    /// A snapshot that nothing needs and that stays all the same, because it holds files that no
+    /// kept one has, or could not be read.
+    MLXB_GC_SKIPPED = 2,
+    /// A snapshot that goes.
+    MLXB_GC_PRUNED = 3,
+    /// A blob that goes; no surviving snapshot needs it.
+    MLXB_GC_DEAD_BLOB = 4,
+    /// A ref that goes.
+    MLXB_GC_REF = 5,
+    /// A file or folder that was looked at and is not touched.
+    MLXB_GC_LEFT = 6,
+}
 
 /// One line of a plan. Set struct_size, the library fills in the rest. Text lives as long as the
 /// plan.
@@ -55,7 +60,7 @@ pub const MLXB_GC_LEFT: i32 = 6;
 pub struct mlxb_gc_item {
     /// sizeof(mlxb_gc_item).
     pub struct_size: usize,
-    /// MLXB_GC_KEPT and so on. Later versions may know more.
+    /// One of mlxb_gc_item_kind.
     pub kind: i32,
     /// The file or folder.
     pub path: *const c_char,
@@ -122,7 +127,7 @@ fn text(text: &str) -> CString {
 }
 
 impl Item {
-    fn new(kind: i32, path: &Path) -> Self {
+    fn new(kind: mlxb_gc_item_kind, path: &Path) -> Self {
         Self {
             kind,
             path: text(&path.to_string_lossy()),
@@ -142,8 +147,8 @@ impl mlxb_gc_plan {
     fn of(plan: Plan) -> *mut Self {
         let mut items = Vec::new();
         for (kind, snapshots) in [
-            (MLXB_GC_KEPT, plan.kept()),
-            (MLXB_GC_SKIPPED, plan.skipped()),
+            (mlxb_gc_item_kind::MLXB_GC_KEPT, plan.kept()),
+            (mlxb_gc_item_kind::MLXB_GC_SKIPPED, plan.skipped()),
         ] {
             items.extend(snapshots.iter().map(|snapshot| Item {
                 repo_id: Some(text(&snapshot.repo_id)),
@@ -157,16 +162,20 @@ impl mlxb_gc_plan {
             repo_id: Some(text(&snapshot.repo_id)),
             revision: Some(text(&snapshot.commit)),
             bytes: snapshot.bytes,
-            ..Item::new(MLXB_GC_PRUNED, &snapshot.path)
+            ..Item::new(mlxb_gc_item_kind::MLXB_GC_PRUNED, &snapshot.path)
         }));
         items.extend(plan.dead_blobs().map(|blob| Item {
             bytes: blob.bytes,
-            ..Item::new(MLXB_GC_DEAD_BLOB, &blob.path)
+            ..Item::new(mlxb_gc_item_kind::MLXB_GC_DEAD_BLOB, &blob.path)
         }));
-        items.extend(plan.refs().iter().map(|path| Item::new(MLXB_GC_REF, path)));
+        items.extend(
+            plan.refs()
+                .iter()
+                .map(|path| Item::new(mlxb_gc_item_kind::MLXB_GC_REF, path)),
+        );
         items.extend(plan.left().iter().map(|left| Item {
             reason: Some(text(&left.reason)),
-            ..Item::new(MLXB_GC_LEFT, &left.path)
+            ..Item::new(mlxb_gc_item_kind::MLXB_GC_LEFT, &left.path)
         }));
         Box::into_raw(Box::new(Self {
             plan,
@@ -304,7 +313,7 @@ pub unsafe extern "C" fn mlxb_gc_plan_get(
             let text =
                 |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
             let filled = mlxb_gc_item {
-                kind: item.kind,
+                kind: item.kind as i32,
                 path: item.path.as_ptr(),
                 repo_id: text(&item.repo_id),
                 revision: text(&item.revision),

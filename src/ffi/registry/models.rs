@@ -33,12 +33,17 @@ struct Listed {
     license: Option<CString>,
 }
 
-/// Filter of mlxb_list_options: with and without vision.
-pub const MLXB_VISION_ANY: i32 = 0;
-/// Filter of mlxb_list_options: only models that take pictures.
-pub const MLXB_VISION_YES: i32 = 1;
-/// Filter of mlxb_list_options: only models that do not.
-pub const MLXB_VISION_NO: i32 = 2;
+/// Which models a list shows, by whether they take pictures.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum mlxb_vision {
+    /// With and without vision.
+    MLXB_VISION_ANY = 0,
+    /// Only models that take pictures.
+    MLXB_VISION_YES = 1,
+    /// Only models that do not.
+    MLXB_VISION_NO = 2,
+}
 
 /// Which models mlxb_registry_list shows. Make it with mlxb_list_options_init.
 #[repr(C)]
@@ -51,7 +56,7 @@ pub struct mlxb_list_options {
     pub query: *const c_char,
     /// The most bytes of weights; UINT64_MAX: any.
     pub max_bytes: u64,
-    /// MLXB_VISION_ANY, MLXB_VISION_YES or MLXB_VISION_NO; -1: any.
+    /// One of mlxb_vision; -1: any.
     pub vision: i32,
     /// 1: only the snapshot that stands for its repository, chosen before the other filters
     /// apply; 0 or -1: all.
@@ -399,9 +404,9 @@ unsafe fn list_options(options: &mlxb_list_options) -> Result<ListOptions> {
         query: unsafe { optional_string(options.query, "options.query") }?.map(str::to_owned),
         max_bytes: (options.max_bytes != u64::MAX).then_some(options.max_bytes),
         vision: match options.vision {
-            -1 | MLXB_VISION_ANY => Vision::Any,
-            MLXB_VISION_YES => Vision::Yes,
-            MLXB_VISION_NO => Vision::No,
+            -1 | 0 => Vision::Any,
+            1 => Vision::Yes,
+            2 => Vision::No,
             other => return Err(invalid("vision", other)),
         },
         canonical_only: match options.canonical_only {
