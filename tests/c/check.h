@@ -55,7 +55,7 @@ static inline void check_str(const char *file, int line, const char *what, const
 
 /* The folder of a test model: "f32", "bf16", "mlx4" or "tiny". */
 static inline const char *test_model(const char *name) {
-    static char path[4096];
+    static _Thread_local char path[4096]; /* threads load models, too */
     const char *models = getenv("MLXB_TEST_MODELS");
     if (!models) {
         fprintf(stderr, "MLXB_TEST_MODELS is not set: run tests/c/run\n");
