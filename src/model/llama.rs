@@ -164,7 +164,11 @@ impl Attention {
     fn apply(&self, x: &Array, cache: &mut LayerCache) -> MlxResult {
         let LayerCache::Full(cache) = cache;
         let length = x.dim(1);
+        // For a single token the heads lie one behind the other already.
         let split = |x: Array, heads: i32| -> MlxResult {
+            if length == 1 {
+                return x.reshape(&[1, heads, 1, self.head_dim]);
+            }
             x.reshape(&[1, length, heads, self.head_dim])?
                 .transpose_axes(&[0, 2, 1, 3])
         };
@@ -179,11 +183,12 @@ impl Attention {
         let scale = (f64::from(self.head_dim)).powf(-0.5) as f32;
         let attended =
             fast::scaled_dot_product_attention(queries, keys, values, scale, mask, None)?;
-        let joined = attended.transpose_axes(&[0, 2, 1, 3])?.reshape(&[
-            1,
-            length,
-            self.head_count * self.head_dim,
-        ])?;
+        let by_token = if length == 1 {
+            attended
+        } else {
+            attended.transpose_axes(&[0, 2, 1, 3])?
+        };
+        let joined = by_token.reshape(&[1, length, self.head_count * self.head_dim])?;
         self.output.apply(&joined)
     }
 }
