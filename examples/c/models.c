@@ -32,8 +32,10 @@ static const char *count_text(int64_t count, char *text) {
     }
     if (count >= 1000000000) {
         snprintf(text, 16, "%.1fB", (double)count / 1e9);
-    } else {
+    } else if (count >= 1000000) {
         snprintf(text, 16, "%.0fM", (double)count / 1e6);
+    } else {
+        snprintf(text, 16, "%.0fK", (double)count / 1e3);
     }
     return text;
 }
