@@ -18,7 +18,7 @@ mod supported;
 mod tokenizer;
 
 pub use cancel::{Cancel, Flow};
-pub use chat::{ChatTemplate, Clock};
+pub use chat::{ChatTemplate, ChatTokens, Clock};
 pub use error::{Error, Kind, Result};
 pub use generate::{
     DEFAULT_PENALTY_CONTEXT, DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions, Generated,

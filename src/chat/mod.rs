@@ -18,16 +18,22 @@
 mod clock;
 mod continuation;
 mod environment;
+mod literals;
 mod methods;
 mod python;
 mod request;
 mod source;
+mod stable;
 mod syntax;
 mod template;
+mod tokens;
 mod tools;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod token_tests;
 
 pub use self::clock::Clock;
 pub use self::template::ChatTemplate;
+pub use self::tokens::ChatTokens;

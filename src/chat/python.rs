@@ -252,6 +252,8 @@ impl JsonWriter<'_> {
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
                 '\0'..='\x1f' => self.escape(u16::from(character as u8)),
+                // Noncharacters are marks of ours that must survive.
+                '\u{fdd0}'..='\u{fdef}' => self.out.push(character),
                 _ if self.style.ascii_only && character > '\x7e' => {
                     let mut units = [0; 2];
                     for unit in character.encode_utf16(&mut units) {

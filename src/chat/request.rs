@@ -107,6 +107,34 @@ impl Request {
     }
 }
 
+impl Request {
+    /// All texts in it, keys excepted.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        let mut texts = Vec::new();
+        let lists = [
+            Some(&self.messages),
+            self.tools.as_ref(),
+            self.documents.as_ref(),
+        ];
+        for value in lists.into_iter().flatten().flatten() {
+            collect_texts(value, &mut texts);
+        }
+        for value in self.variables.values() {
+            collect_texts(value, &mut texts);
+        }
+        texts
+    }
+}
+
+fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
+        Value::Object(object) => object.values().for_each(|item| collect_texts(item, texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// Takes a field; null means unset.
 fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     object.shift_remove(key).filter(|value| !value.is_null())

@@ -11,7 +11,8 @@ use super::continuation::Continuation;
 use super::environment::{Refusal, environment};
 use super::request::Request;
 use super::source::{self, DEFAULT, Sources};
-use super::syntax;
+use super::tokens::{ChatTokens, Control, Prompt};
+use super::{stable, syntax};
 use crate::error::{Error, Kind, Result};
 use crate::tokenizer::Tokenizer;
 
@@ -21,8 +22,15 @@ const OUTPUT_LIMIT_BYTES: usize = 256 << 20;
 /// The chat templates of a model, ready to render. Immutable; all threads may use it at once.
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    sources: Sources,
+    templates: Vec<Named>,
     special_tokens: Vec<(String, String)>,
+}
+
+/// One of a model's templates.
+struct Named {
+    name: String,
+    source: String,
+    control: Control,
 }
 
 impl ChatTemplate {
@@ -47,24 +55,26 @@ impl ChatTemplate {
                 format!("model has no chat template: {}", directory.display()),
             ));
         }
-        Self::compile(sources, tokenizer.named_tokens().to_vec(), clock)
+        Self::compile(sources, tokenizer, clock)
     }
 
-    pub(super) fn compile(
-        sources: Sources,
-        special_tokens: Vec<(String, String)>,
-        clock: Clock,
-    ) -> Result<Self> {
+    pub(super) fn compile(sources: Sources, tokenizer: &Tokenizer, clock: Clock) -> Result<Self> {
         let mut environment = environment(clock);
-        for (name, source) in &sources {
+        let mut templates = Vec::with_capacity(sources.len());
+        for (name, source) in sources {
             environment
-                .add_template_owned(name.clone(), syntax::prepare(source))
+                .add_template_owned(name.clone(), syntax::prepare(&source))
                 .map_err(|error| template_error("chat template does not compile", &error))?;
+            templates.push(Named {
+                control: Control::new(tokenizer, &source),
+                name,
+                source,
+            });
         }
         Ok(Self {
             environment,
-            sources,
-            special_tokens,
+            templates,
+            special_tokens: tokenizer.named_tokens().to_vec(),
         })
     }
 
@@ -77,16 +87,37 @@ impl ChatTemplate {
     /// `InvalidArgument` if the request is malformed, `Template` with the template's own
     /// words if it refuses the conversation or fails.
     pub fn render(&self, request: &Value) -> Result<String> {
+        self.render_request(&Request::parse(request)?)
+    }
+
+    /// The ids of the prompt for a request, as [`render`](Self::render) describes it. Where
+    /// a message or a tool quotes a control token, the quote is encoded as plain text.
+    ///
+    /// # Errors
+    /// Those of `render`.
+    pub fn tokenize(&self, tokenizer: &Tokenizer, request: &Value) -> Result<ChatTokens> {
         let request = Request::parse(request)?;
-        let (name, source) = self.choose(&request)?;
+        let prompt = Prompt::render(self, &request)?;
+        let ids = prompt.encode(self.control(&request)?, tokenizer)?;
+        let stable_count = stable::count(self, tokenizer, &request, &prompt, &ids)?;
+        Ok(ChatTokens { ids, stable_count })
+    }
+
+    pub(super) fn render_request(&self, request: &Request) -> Result<String> {
+        let Named { name, source, .. } = self.choose(request)?;
         match &request.continues {
-            None => self.run(name, &request),
+            None => self.run(name, request),
             Some(field) => {
                 let mut marked = request.clone();
                 let continuation = Continuation::mark(&mut marked, field, source)?;
                 continuation.cut(self.run(name, &marked)?)
             }
         }
+    }
+
+    /// The control tokens of the template that a request uses.
+    pub(super) fn control(&self, request: &Request) -> Result<&Control> {
+        self.choose(request).map(|template| &template.control)
     }
 
     fn run(&self, name: &str, request: &Request) -> Result<String> {
@@ -104,8 +135,8 @@ impl ChatTemplate {
     }
 
     /// The template that the request names, or the one for tools if there are tools.
-    fn choose(&self, request: &Request) -> Result<&(String, String)> {
-        let named = |name: &str| self.sources.iter().find(|(other, _)| other == name);
+    fn choose(&self, request: &Request) -> Result<&Named> {
+        let named = |name: &str| self.templates.iter().find(|template| template.name == name);
         if let Some(name) = &request.template {
             return named(name).ok_or_else(|| {
                 Error::new(
@@ -116,10 +147,13 @@ impl ChatTemplate {
         }
         let for_tools = request.tools.as_ref().and_then(|_| named("tool_use"));
         for_tools.or_else(|| named(DEFAULT)).ok_or_else(|| {
-            let names: Vec<&str> = self.sources.iter().map(|(name, _)| name.as_str()).collect();
+            let names = self.templates.iter().map(|template| template.name.as_str());
             Error::new(
                 Kind::InvalidArgument,
-                format!("chat_template must name one of: {}", names.join(", ")),
+                format!(
+                    "chat_template must name one of: {}",
+                    names.collect::<Vec<_>>().join(", ")
+                ),
             )
         })
     }

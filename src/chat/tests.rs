@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::template::ChatTemplate;
 use super::*;
 use crate::error::{Kind, Result};
+use crate::tokenizer;
 
 const CLOCK: Clock = Clock::Fixed {
     year: 2025,
@@ -16,9 +17,8 @@ const CLOCK: Clock = Clock::Fixed {
 };
 
 pub(super) fn template(source: &str) -> ChatTemplate {
-    let special = vec![("bos_token".to_owned(), "<s>".to_owned())];
     let sources = vec![("default".to_owned(), source.to_owned())];
-    ChatTemplate::compile(sources, special, CLOCK).unwrap()
+    ChatTemplate::compile(sources, &tokenizer::tests::with_bos(), CLOCK).unwrap()
 }
 
 fn render_request(source: &str, request: &Value) -> Result<String> {

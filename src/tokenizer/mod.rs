@@ -17,6 +17,7 @@
 
 mod byte_level;
 mod config;
+mod guarded;
 mod pipeline;
 mod stream;
 mod text_stage;
@@ -31,6 +32,7 @@ use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Model, ModelWrapper};
 
 pub(crate) use self::config::{read_object, read_text};
+pub(crate) use self::guarded::{GuardedTokenizer, Stretch};
 pub use self::stream::Detokenizer;
 
 use self::config::TokenizerConfig;
@@ -113,6 +115,43 @@ impl Tokenizer {
                 .is_some_and(|bos| ids.starts_with(&[bos, bos]))
             && self.bos_token().is_some_and(|bos| text.starts_with(bos));
         Ok(ids[usize::from(repeats_bos)..].to_vec())
+    }
+
+    /// The last place before the byte `limit` at which an added token divides `text`, whose
+    /// ids are given: how many ids precede it, and where it begins. What stands before such
+    /// a place has the same ids whatever follows. The start of the text is one, too.
+    pub(crate) fn division_before(
+        &self,
+        limit: usize,
+        text: &str,
+        ids: &[u32],
+    ) -> Result<(usize, usize)> {
+        let mut added: Vec<u32> = ids.to_vec();
+        added.sort_unstable();
+        added.dedup();
+        let place = added
+            .iter()
+            .filter_map(|id| {
+                let content = self.added.get(id)?.content.as_bytes();
+                let head = &text.as_bytes()[..limit.min(text.len())];
+                head.windows(content.len())
+                    .rposition(|window| window == content)
+            })
+            .max()
+            .filter(|at| text.is_char_boundary(*at));
+        if let Some(at) = place {
+            let rest = self.encode(&text[at..], false)?;
+            let begins_with_added = rest.first().is_some_and(|id| self.added.contains_key(id));
+            if begins_with_added && ids.ends_with(&rest) {
+                return Ok((ids.len() - rest.len(), at));
+            }
+        }
+        Ok((0, 0))
+    }
+
+    /// The tokens that were added to the vocabulary, with their ids.
+    pub(crate) fn added_tokens(&self) -> impl Iterator<Item = (u32, &AddedToken)> {
+        self.added.iter().map(|(id, token)| (*id, token))
     }
 
     /// The text of all ids. Ids outside the vocabulary have none. Bytes that are not UTF-8

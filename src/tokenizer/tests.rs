@@ -122,6 +122,28 @@ pub(crate) fn byte_level() -> Tokenizer {
     )
 }
 
+/// Bytes, `<s>` as BOS and a few control tokens.
+pub(crate) fn with_bos() -> Tokenizer {
+    let tokens: Vec<String> = (0..=255_u8).map(|byte| byte_level_token(&[byte])).collect();
+    let config = TokenizerConfig {
+        named: vec![("bos_token".to_owned(), AddedToken::from("<s>", true))],
+        ..TokenizerConfig::default()
+    };
+    build_with(
+        &bpe(&tokens),
+        &serde_json::from_str(BYTE_LEVEL).unwrap(),
+        &[
+            ("<s>", true),
+            ("<|im_start|>", true),
+            ("<|im_end|>", true),
+            ("<think>", false),
+            ("<tool>", false),
+            ("<b>", false),
+        ],
+        &config,
+    )
+}
+
 fn byte_fallback_tokens() -> Vec<String> {
     let mut tokens = vec!["<unk>".to_owned()];
     tokens.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));
