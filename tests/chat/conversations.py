@@ -1,4 +1,8 @@
-"""The conversations that every template renders, as requests of the library."""
+"""The conversations that every template renders, as requests of the library. Run as a script, it
+writes them as a JSON list."""
+
+import json
+import sys
 
 WEATHER = {
     "type": "function",
@@ -176,3 +180,6 @@ CONVERSATIONS = {
         "tools": [WEATHER],
     },
 }
+
+if __name__ == "__main__":
+    json.dump(list(CONVERSATIONS.values()), sys.stdout)

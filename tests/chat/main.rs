@@ -2,3 +2,4 @@
 
 mod reference;
 mod rendering;
+mod tokens;
