@@ -20,6 +20,8 @@ mod continuation;
 mod environment;
 mod literals;
 mod methods;
+#[allow(dead_code, unused_imports, reason = "the protocols build on it")]
+pub(crate) mod output;
 mod python;
 mod request;
 mod source;

@@ -20,7 +20,15 @@ pub(super) fn count(
     prompt: &Prompt,
     ids: &[u32],
 ) -> Result<usize> {
-    let mut stable = ids.len();
+    // What the model adds to a text may merge with its end when it is encoded again.
+    let mut stable = match request.continues {
+        Some(_) => {
+            tokenizer
+                .division_before(prompt.text.len(), &prompt.text, ids)?
+                .0
+        }
+        None => ids.len(),
+    };
     let mut followed = false;
     let mut without_prompt = request.clone();
     without_prompt.adds_generation_prompt = false;

@@ -45,7 +45,9 @@ fn real_tokenizers_give_the_ids_of_transformers() {
         for row in script("tokens.py", &arguments) {
             let expected = ids(&row);
             if let Some(text) = row.get("text").and_then(Value::as_str) {
-                let ids = tokenizer.encode(text, false).expect("a vocabulary of bytes");
+                let ids = tokenizer
+                    .encode(text, false)
+                    .expect("a vocabulary of bytes");
                 assert_eq!(Some(&ids), expected.as_ref(), "{name}: {text:?}");
                 assert_eq!(tokenizer.decode(&ids, false), row["decoded"], "{name}");
                 continue;
@@ -85,7 +87,10 @@ fn what_is_stable_stays_with_every_real_template() {
             };
             let mut next = request.clone();
             let messages = next["messages"].as_array_mut().expect("a list");
-            if messages.last().is_none_or(|last| last["role"] != "assistant") {
+            if messages
+                .last()
+                .is_none_or(|last| last["role"] != "assistant")
+            {
                 messages.push(json!({"role": "assistant", "content": "Well, it depends."}));
             }
             messages.push(json!({"role": "user", "content": "On what?"}));
@@ -103,5 +108,8 @@ fn what_is_stable_stays_with_every_real_template() {
             kept += usize::from(stable > 0);
         }
     }
-    assert!(templates >= 60 && kept >= 10 * templates, "{kept} of {templates}");
+    assert!(
+        templates >= 60 && kept >= 10 * templates,
+        "{kept} of {templates}"
+    );
 }

@@ -1,0 +1,40 @@
+//! What a model's text means: reasoning, text for the user, and tool calls.
+//!
+//! [`OutputFormat`] says how a model's family writes them; [`OutputParser`] takes a text
+//! apart while it arrives. The text is the model's with special tokens in it.
+
+mod format;
+mod parser;
+
+use serde_json::{Map, Value};
+
+pub(crate) use self::format::OutputFormat;
+pub(crate) use self::parser::OutputParser;
+
+/// A part of what a model wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Piece {
+    /// What the model said to itself. Consecutive pieces continue each other.
+    Reasoning(String),
+    /// What it said to the user. Consecutive pieces continue each other.
+    Text(String),
+    /// A whole call.
+    ToolCall(ToolCall),
+}
+
+/// A model's wish to call a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ToolCall {
+    pub(crate) name: String,
+    /// In the model's order, decoded against the tool's schema.
+    pub(crate) arguments: Map<String, Value>,
+}
+
+/// What was open when the text ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unfinished {
+    /// The text was cut inside a tool call, which came back as text.
+    pub(crate) call: bool,
+    /// The reasoning had not ended.
+    pub(crate) reasoning: bool,
+}
