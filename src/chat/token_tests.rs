@@ -126,7 +126,7 @@ fn a_prompt_begins_with_one_bos() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn no_message_adds_a_control_token(
