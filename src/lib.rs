@@ -1,5 +1,6 @@
 //! An embeddable library for local language models on Apple's MLX.
 
+mod cache;
 mod cancel;
 mod chat;
 mod engine;
