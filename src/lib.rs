@@ -11,6 +11,7 @@ mod footprint;
 mod generate;
 pub mod memory;
 mod model;
+mod protocol;
 pub mod registry;
 mod regular_file;
 mod safetensors;
@@ -26,4 +27,5 @@ pub use generate::{
     Logprobs, Penalties, Penalty, Sampling,
 };
 pub use model::{DeviceKind, Kv, LoadOptions, Model, ModelInfo};
+pub use protocol::{Protocol, ResponseStore};
 pub use tokenizer::{Detokenizer, Tokenizer};

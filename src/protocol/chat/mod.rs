@@ -1,0 +1,6 @@
+//! OpenAI Chat Completions.
+
+mod events;
+mod request;
+
+pub(super) use self::{events::Events, request::Request};

@@ -1,0 +1,7 @@
+//! OpenAI Responses.
+
+mod events;
+mod items;
+mod request;
+
+pub(super) use self::{events::Events, request::Request};

@@ -1,0 +1,242 @@
+//! Conversations that a later request continues by the id of their last answer.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// How long a conversation is kept.
+const LIFETIME: Duration = Duration::from_secs(60 * 60);
+
+/// Bytes of JSON that are kept in all.
+const CAPACITY_BYTES: usize = 32 << 20;
+
+/// The conversations behind `previous_response_id`, for an hour after each answer and up to
+/// 32 MiB; beyond that those go first that were longest not asked for. All threads may use it.
+#[derive(Debug)]
+pub struct ResponseStore(Mutex<Entries>);
+
+#[derive(Debug)]
+struct Entries {
+    capacity: usize,
+    by_id: HashMap<String, Entry>,
+    bytes: usize,
+    /// Counts uses, to tell the latest from the oldest.
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    items: Arc<Vec<Value>>,
+    bytes: usize,
+    made: Instant,
+    last_use: u64,
+}
+
+impl Default for ResponseStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ResponseStore {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self(Mutex::new(Entries::new(CAPACITY_BYTES)))
+    }
+
+    /// How many conversations it holds.
+    pub fn len(&self) -> usize {
+        self.entries().by_id.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of JSON that it holds.
+    pub fn bytes(&self) -> usize {
+        self.entries().bytes
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&self) {
+        *self.entries() = Entries::new(CAPACITY_BYTES);
+    }
+
+    /// Keeps the items of a conversation, the answer's included. One that alone is larger than
+    /// the store is not kept.
+    pub(crate) fn put(&self, id: String, items: Vec<Value>) {
+        self.entries().put(id, items, Instant::now());
+    }
+
+    /// The items of a conversation.
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<Vec<Value>>> {
+        self.entries().get(id, Instant::now())
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // No code of others runs under the lock, and each change leaves the entries consistent.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entries {
+    fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            by_id: HashMap::new(),
+            bytes: 0,
+            uses: 0,
+        }
+    }
+
+    fn put(&mut self, id: String, items: Vec<Value>, now: Instant) {
+        let bytes = id.len() + items.iter().map(size).sum::<usize>();
+        self.remove(&id);
+        self.expire(now);
+        if bytes > self.capacity {
+            return;
+        }
+        while self.bytes + bytes > self.capacity {
+            let Some(oldest) = self.oldest() else { break };
+            self.remove(&oldest);
+        }
+        self.uses += 1;
+        self.bytes += bytes;
+        let entry = Entry {
+            items: Arc::new(items),
+            bytes,
+            made: now,
+            last_use: self.uses,
+        };
+        self.by_id.insert(id, entry);
+    }
+
+    fn get(&mut self, id: &str, now: Instant) -> Option<Arc<Vec<Value>>> {
+        self.expire(now);
+        self.uses += 1;
+        let entry = self.by_id.get_mut(id)?;
+        entry.last_use = self.uses;
+        Some(Arc::clone(&entry.items))
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let mut freed = 0;
+        self.by_id.retain(|_, entry| {
+            let stays = now.saturating_duration_since(entry.made) < LIFETIME;
+            freed += if stays { 0 } else { entry.bytes };
+            stays
+        });
+        self.bytes -= freed;
+    }
+
+    fn oldest(&self) -> Option<String> {
+        let oldest = self.by_id.iter().min_by_key(|(_, entry)| entry.last_use);
+        oldest.map(|(id, _)| id.clone())
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some(entry) = self.by_id.remove(id) {
+            self.bytes -= entry.bytes;
+        }
+    }
+}
+
+/// Bytes that a value takes as JSON.
+fn size(value: &Value) -> usize {
+    struct Counter(usize);
+    impl std::io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    serde_json::to_writer(&mut counter, value).expect("a counter takes everything");
+    counter.0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const CAPACITY: usize = 4000;
+
+    #[test]
+    fn a_conversation_is_kept_for_an_hour() {
+        let mut entries = Entries::new(CAPACITY);
+        let start = Instant::now();
+        entries.put("a".into(), vec![json!("hi")], start);
+        let almost = start + LIFETIME - Duration::from_secs(1);
+        assert_eq!(*entries.get("a", almost).unwrap(), [json!("hi")]);
+        assert_eq!(entries.get("a", start + LIFETIME), None);
+        assert_eq!((entries.bytes, entries.by_id.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_was_longest_not_asked_for_goes_first() {
+        let mut entries = Entries::new(CAPACITY);
+        let now = Instant::now();
+        let third = vec![json!("x".repeat(CAPACITY / 3 - 100))];
+        for id in ["a", "b", "c"] {
+            entries.put(id.into(), third.clone(), now);
+        }
+        assert!(entries.get("a", now).is_some());
+        entries.put("d".into(), third.clone(), now);
+        assert!(entries.get("b", now).is_none());
+        assert!(["a", "c", "d"].iter().all(|id| entries.get(id, now).is_some()));
+        entries.put("e".into(), vec![json!("x".repeat(CAPACITY))], now);
+        assert!(entries.get("e", now).is_none());
+        assert_eq!(entries.by_id.len(), 3);
+    }
+
+    proptest! {
+        /// Beside a list in the order of use.
+        #[test]
+        fn it_keeps_what_a_list_would_keep(
+            steps in prop::collection::vec((0_u8..8, 0_usize..4, any::<bool>(), 0_u64..1000), 1..60)
+        ) {
+            let mut entries = Entries::new(CAPACITY);
+            let mut model: Vec<(String, usize, Instant)> = Vec::new();
+            let mut now = Instant::now();
+            for (name, quarter, is_put, seconds) in steps {
+                now += Duration::from_secs(seconds);
+                let id = name.to_string();
+                model.retain(|(_, _, made)| now.duration_since(*made) < LIFETIME);
+                let position = model.iter().position(|(other, ..)| *other == id);
+                if is_put {
+                    let items = vec![json!("x".repeat(CAPACITY / 4 * quarter))];
+                    let bytes = id.len() + size(&items[0]);
+                    entries.put(id.clone(), items, now);
+                    if let Some(position) = position {
+                        model.remove(position);
+                    }
+                    model.push((id, bytes, now));
+                    while model.iter().map(|(_, bytes, _)| bytes).sum::<usize>() > CAPACITY {
+                        model.remove(0);
+                    }
+                } else {
+                    prop_assert_eq!(entries.get(&id, now).is_some(), position.is_some());
+                    if let Some(position) = position {
+                        let used = model.remove(position);
+                        model.push(used);
+                    }
+                }
+                let bytes: usize = model.iter().map(|(_, bytes, _)| bytes).sum();
+                prop_assert_eq!(entries.bytes, bytes);
+                prop_assert_eq!(entries.by_id.len(), model.len());
+            }
+        }
+    }
+}
