@@ -27,5 +27,5 @@ pub use generate::{
     Logprobs, Penalties, Penalty, Sampling,
 };
 pub use model::{DeviceKind, Kv, LoadOptions, Model, ModelInfo};
-pub use protocol::{Protocol, ResponseStore};
+pub use protocol::{OnWireEvent, Protocol, RespondOptions, ResponseStore};
 pub use tokenizer::{Detokenizer, Tokenizer};

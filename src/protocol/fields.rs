@@ -37,11 +37,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Where it is in the request; empty for the request itself.
-    pub(super) fn place(&self) -> &str {
-        &self.place
-    }
-
     /// Where a field of it is.
     pub(super) fn place_of(&self, key: &str) -> String {
         if self.place.is_empty() {

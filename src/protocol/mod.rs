@@ -3,7 +3,7 @@
 //!
 //! A request in any of them becomes one [`ChatTurn`]; the parts of an answer become the events
 //! of its protocol and, as their sum, its final object. Both directions are pure: no model is
-//! involved. `respond` puts a model in between.
+//! involved. `Model::respond` puts a model in between.
 //!
 //! Every mistake in a request, and everything in it that is known but not done here, is an error
 //! that names the field. A value that asks for what happens anyway is accepted, null is unset,
@@ -15,6 +15,7 @@ mod fields;
 mod ids;
 mod messages;
 mod output;
+mod respond;
 mod responses;
 mod sampling;
 mod shared;
@@ -26,8 +27,14 @@ mod turn;
 
 use serde_json::Value;
 
-pub use self::store::ResponseStore;
-use self::turn::ChatTurn;
+use self::{
+    output::{Encoder, Envelope},
+    turn::ChatTurn,
+};
+pub use self::{
+    respond::{OnWireEvent, RespondOptions},
+    store::ResponseStore,
+};
 use crate::error::Result;
 
 /// A wire protocol.
@@ -84,6 +91,14 @@ impl Request {
             Self::Responses(request) => &request.turn,
             Self::ChatCompletions(request) => &request.turn,
             Self::Messages(request) => &request.turn,
+        }
+    }
+
+    fn encoder(&self, envelope: Envelope) -> Box<dyn Encoder> {
+        match self {
+            Self::Responses(request) => Box::new(responses::Events::new(envelope, request)),
+            Self::ChatCompletions(request) => Box::new(chat::Events::new(envelope, request)),
+            Self::Messages(_) => Box::new(messages::Events::new(envelope)),
         }
     }
 }

@@ -109,4 +109,10 @@ pub(crate) trait Encoder {
 
     /// It broke off.
     fn fail(&mut self, error: &Error, events: &mut Vec<WireEvent>);
+
+    /// The id by which a later request continues the conversation, and the answer's items, where
+    /// the protocol has that.
+    fn kept(&self) -> Option<(&str, &[Value])> {
+        None
+    }
 }

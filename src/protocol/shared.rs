@@ -65,6 +65,7 @@ pub(super) fn top_logprobs(request: &Object<'_>, most: u64) -> Result<Option<u32
 /// Refuses every format of an answer but text.
 pub(super) fn only_text_format(format: Option<Object<'_>>) -> Result<()> {
     match format {
+        Some(format) if format.get("type").is_none() => Err(format.missing("type")),
         Some(format) => format.only("type", &[json!("text")]),
         None => Ok(()),
     }

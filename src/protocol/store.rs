@@ -195,7 +195,11 @@ mod tests {
         assert!(entries.get("a", now).is_some());
         entries.put("d".into(), third.clone(), now);
         assert!(entries.get("b", now).is_none());
-        assert!(["a", "c", "d"].iter().all(|id| entries.get(id, now).is_some()));
+        assert!(
+            ["a", "c", "d"]
+                .iter()
+                .all(|id| entries.get(id, now).is_some())
+        );
         entries.put("e".into(), vec![json!("x".repeat(CAPACITY))], now);
         assert!(entries.get("e", now).is_none());
         assert_eq!(entries.by_id.len(), 3);

@@ -79,7 +79,9 @@ impl Tools {
             ToolChoice::Auto => {}
             ToolChoice::None => self.nested.clear(),
             ToolChoice::Required if self.nested.is_empty() => {
-                return Err(malformed(format!("there are no tools to choose from: {place}")));
+                return Err(malformed(format!(
+                    "there are no tools to choose from: {place}"
+                )));
             }
             ToolChoice::Required => {}
             ToolChoice::Named(name) => self.check_name(name, place)?,

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::request::Request;
 use crate::{
     error::Error,
     protocol::output::{Encoder, Ending, Envelope, Part, Usage, WireEvent},
@@ -24,15 +25,15 @@ pub(crate) struct Events {
 
 impl Events {
     /// Nothing is told yet.
-    pub(crate) fn new(mut envelope: Envelope, tells_logprobs: bool, includes_usage: bool) -> Self {
+    pub(crate) fn new(mut envelope: Envelope, request: &Request) -> Self {
         Self {
             id: envelope.ids.next("chatcmpl-"),
             envelope,
-            includes_usage,
+            includes_usage: request.includes_usage,
             text: String::new(),
             reasoning: String::new(),
             tool_calls: Vec::new(),
-            logprobs: tells_logprobs.then(Vec::new),
+            logprobs: request.turn.logprobs.map(|_| Vec::new()),
         }
     }
 

@@ -112,7 +112,10 @@ fn read_tools(request: &Object<'_>) -> Result<Tools> {
     match request.get("tool_choice") {
         None => {}
         Some(Value::String(word)) => {
-            tools.choose(tools::choice_of_word(word, request, "tool_choice")?, "tool_choice")?;
+            tools.choose(
+                tools::choice_of_word(word, request, "tool_choice")?,
+                "tool_choice",
+            )?;
         }
         Some(choice) => {
             let choice = Object::at("tool_choice".into(), choice)?;
@@ -158,7 +161,10 @@ fn read_messages(request: &Object<'_>) -> Result<Vec<Value>> {
         match message.required_string("role")? {
             "system" | "developer" => conversation.system(&text_of(&message, "content", TEXT)?),
             "user" => {
-                conversation.user(&text_of(&message, "content", TEXT)?, message.string("name")?);
+                conversation.user(
+                    &text_of(&message, "content", TEXT)?,
+                    message.string("name")?,
+                );
             }
             "assistant" => conversation.assistant(assistant(&message)?),
             "tool" => {

@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 use super::request::Request;
 use crate::{
     error::Error,
-    protocol::output::{Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, unix_time},
+    protocol::output::{
+        Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, unix_time,
+    },
 };
 
 /// Makes the events.
@@ -54,16 +56,6 @@ impl Events {
             open: None,
             sequence_number: 0,
         }
-    }
-
-    /// The id by which a later request continues the conversation.
-    pub(crate) fn id(&self) -> &str {
-        self.fields["id"].as_str().unwrap_or_default()
-    }
-
-    /// The items of the answer that are whole.
-    pub(crate) fn output(&self) -> &[Value] {
-        &self.output
     }
 
     fn response(&self, status: &str, changes: Value) -> Value {
@@ -332,5 +324,8 @@ impl Encoder for Events {
         let error = json!({"code": "server_error", "message": error.message()});
         let response = self.response("failed", json!({"error": error}));
         self.tell("response.failed", json!({"response": response}), events);
+    }
+    fn kept(&self) -> Option<(&str, &[Value])> {
+        Some((self.fields["id"].as_str()?, &self.output))
     }
 }

@@ -24,13 +24,33 @@ const REASONING: &[(&str, &str)] = &[("reasoning_text", "text"), ("text", "text"
 
 /// Items of tools that the hosted service runs, and others that only it can read.
 const HOSTED: &[&str] = &[
-    "item_reference", "file_search_call", "computer_call", "computer_call_output",
-    "web_search_call", "tool_search_call", "tool_search_output", "additional_tools",
-    "configuration_update", "compaction", "compaction_trigger", "image_generation_call",
-    "code_interpreter_call", "local_shell_call", "local_shell_call_output", "shell_call",
-    "shell_call_output", "apply_patch_call", "apply_patch_call_output", "mcp_list_tools",
-    "mcp_approval_request", "mcp_approval_response", "mcp_call", "custom_tool_call",
-    "custom_tool_call_output", "program", "program_output",
+    "item_reference",
+    "file_search_call",
+    "computer_call",
+    "computer_call_output",
+    "web_search_call",
+    "tool_search_call",
+    "tool_search_output",
+    "additional_tools",
+    "configuration_update",
+    "compaction",
+    "compaction_trigger",
+    "image_generation_call",
+    "code_interpreter_call",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "program",
+    "program_output",
 ];
 
 /// Messages from items. Reasoning, text and calls in a row are one turn of the assistant's, and
@@ -113,7 +133,8 @@ impl Items {
         if self.ends_with_text {
             self.end_turn();
         }
-        self.turn.reason(if whole.is_empty() { &summary } else { &whole });
+        self.turn
+            .reason(if whole.is_empty() { &summary } else { &whole });
         Ok(())
     }
 

@@ -23,10 +23,22 @@ const MOST_TOP_LOGPROBS: u64 = 20;
 
 /// Tools that the hosted service brings along. The model is not told of them.
 const BUILT_IN: &[&str] = &[
-    "file_search", "computer", "computer_use", "computer_use_preview", "web_search",
-    "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "mcp",
-    "code_interpreter", "programmatic_tool_calling", "image_generation", "local_shell", "shell",
-    "apply_patch", "tool_search",
+    "file_search",
+    "computer",
+    "computer_use",
+    "computer_use_preview",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+    "mcp",
+    "code_interpreter",
+    "programmatic_tool_calling",
+    "image_generation",
+    "local_shell",
+    "shell",
+    "apply_patch",
+    "tool_search",
 ];
 
 /// A request, and what of it the form of the answer depends on.
@@ -90,6 +102,10 @@ fn refuse_what_is_unsupported(request: &Object<'_>) -> Result<()> {
     for key in ["conversation", "prompt", "moderation"] {
         request.only(key, &[])?;
     }
+    for key in ["user", "safety_identifier", "prompt_cache_key"] {
+        request.string(key)?;
+    }
+    request.positive("max_tool_calls")?;
     if let Some(options) = request.object("stream_options")? {
         options.boolean("include_obfuscation")?;
     }
@@ -169,7 +185,10 @@ fn read_tools(request: &Object<'_>) -> Result<(Tools, Vec<Value>)> {
     match request.get("tool_choice") {
         None => {}
         Some(Value::String(word)) => {
-            tools.choose(tools::choice_of_word(word, request, "tool_choice")?, "tool_choice")?;
+            tools.choose(
+                tools::choice_of_word(word, request, "tool_choice")?,
+                "tool_choice",
+            )?;
         }
         Some(choice) => {
             let choice = Object::at("tool_choice".into(), choice)?;
@@ -211,7 +230,8 @@ fn echo(
 ) -> Map<String, Value> {
     let given = |key: &str, unset: Value| request.get(key).cloned().unwrap_or(unset);
     let reasoning = request.get("reasoning");
-    let of_reasoning = |key: &str| reasoning.map_or(Value::Null, |reasoning| reasoning[key].clone());
+    let of_reasoning =
+        |key: &str| reasoning.map_or(Value::Null, |reasoning| reasoning[key].clone());
     let echo = json!({
         "background": false,
         "instructions": given("instructions", Value::Null),

@@ -1,0 +1,321 @@
+//! Answering a request: the model between the two directions of a protocol.
+
+use serde_json::Value;
+
+use super::{
+    Protocol, Request,
+    ids::Ids,
+    output::{Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, unix_time},
+    store::ResponseStore,
+    tools::ToolChoice,
+    turn::ChatTurn,
+};
+use crate::{
+    cancel::{Cancel, Flow},
+    chat::output::{OutputFormat, OutputParser, Piece},
+    error::{Error, Kind, Result},
+    escape::Escaped,
+    generate::{Event, Finish, GenerateOptions, Generated, Logprobs},
+    model::Model,
+    tokenizer::Tokenizer,
+};
+
+/// Tokens at the end of a prompt among which a template opens the reasoning.
+const PROMPT_END_TOKENS: usize = 64;
+
+/// What an answer may use, besides the model.
+#[derive(Clone, Debug, Default)]
+pub struct RespondOptions<'a> {
+    /// Where conversations are kept for `previous_response_id`. None keeps none.
+    pub store: Option<&'a ResponseStore>,
+    /// Ends the answer in the protocol's own way.
+    pub cancel: Option<Cancel>,
+}
+
+/// Told of each event: its name, and its JSON.
+pub type OnWireEvent<'a> = dyn FnMut(&str, &str) -> Flow + 'a;
+
+impl Model {
+    /// Answers a request in the JSON of a protocol with its final object, telling `on_event` what
+    /// a client that streams is told. Both say the same, and whether the request asks for a
+    /// stream changes nothing.
+    ///
+    /// None of the events comes after a callback returned [`Flow::Stop`]. Cancelling ends the
+    /// answer as if it had been cut, with the events that belong to an end.
+    ///
+    /// # Errors
+    /// Before any event: [`Kind::Protocol`] naming what is malformed or not supported,
+    /// [`Kind::Unsupported`] for an adapter, and for a tool that must be called where the model's
+    /// family has no mark for calls; [`Kind::Template`], and the errors of
+    /// [`generate`](Self::generate). After the first one, which the protocol's event of a failure
+    /// tells too: [`Kind::OverBudget`], [`Kind::Backend`], and [`Kind::Protocol`] when the model
+    /// does not call the tool that it must.
+    pub fn respond(
+        &self,
+        protocol: Protocol,
+        request: &str,
+        options: &RespondOptions<'_>,
+        on_event: Option<&mut OnWireEvent<'_>>,
+    ) -> Result<String> {
+        let request = Request::read(protocol, request, options.store)?;
+        let turn = request.turn();
+        if let Some(adapter) = &turn.adapter {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!("adapters are not supported: {}", Escaped(adapter)),
+            ));
+        }
+        let prompt = Prompt::new(self, turn)?;
+        let generate_options = GenerateOptions {
+            max_tokens: turn.max_tokens,
+            sampling: turn.sampling.over(self.default_sampling(), turn.logprobs),
+            stop: turn.stop.clone(),
+            cancel: options.cancel.clone(),
+            ..GenerateOptions::default()
+        };
+        let envelope = Envelope {
+            ids: Ids::new(),
+            created: unix_time(),
+            model: turn
+                .model
+                .clone()
+                .unwrap_or_else(|| self.info().model_type.clone()),
+            temperature: generate_options.sampling.temperature,
+            top_p: generate_options.sampling.top_p,
+        };
+        let mut answer = Answer {
+            parser: prompt.parser,
+            encoder: request.encoder(envelope),
+            sink: Sink {
+                on_event,
+                is_stopped: false,
+            },
+            tokenizer: self.tokenizer(),
+            prompt_tokens: prompt.ids.len(),
+            calls_once: !turn.parallel_tool_calls,
+            has_begun: false,
+            call_count: 0,
+            reasoning_tokens: 0,
+            untold: Vec::new(),
+        };
+        let generated = self.generate(None, &prompt.ids, &generate_options, &mut |event| {
+            answer.hear(event)
+        });
+        let generated = match generated {
+            Ok(generated) => generated,
+            Err(error) => return Err(answer.fail(error)),
+        };
+        let response = answer.end(&generated, turn)?;
+        if let (Request::Responses(request), Some(store)) = (&request, options.store)
+            && request.is_stored
+            && let Some((id, output)) = answer.encoder.kept()
+        {
+            store.put(id.to_owned(), [&request.items, output].concat());
+        }
+        Ok(response.to_string())
+    }
+}
+
+/// A prompt, and what reads the answer to it.
+struct Prompt {
+    ids: Vec<u32>,
+    parser: OutputParser,
+}
+
+impl Prompt {
+    fn new(model: &Model, turn: &ChatTurn) -> Result<Self> {
+        let (template, tokenizer) = (model.chat_template()?, model.tokenizer());
+        let format = OutputFormat::of(template, tokenizer);
+        let mut ids = template.tokenize(tokenizer, &turn.to_chat())?.ids;
+        // What a call that must be made begins with.
+        let name = match &turn.tool_choice {
+            ToolChoice::Auto | ToolChoice::None => None,
+            ToolChoice::Required => Some(None),
+            ToolChoice::Named(name) => Some(Some(name.as_str())),
+        };
+        if let Some(name) = name {
+            let opening = format.tool_call_opening(name).ok_or_else(|| {
+                Error::new(
+                    Kind::Unsupported,
+                    "a model of this family cannot be made to call a tool: tool_choice",
+                )
+            })?;
+            ids.extend(tokenizer.encode(&opening, false)?);
+        }
+        let end = &ids[ids.len().saturating_sub(PROMPT_END_TOKENS)..];
+        let end = tokenizer.decode(end, false);
+        Ok(Self {
+            parser: OutputParser::new(&format, &turn.tools, &end),
+            ids,
+        })
+    }
+}
+
+/// Where events go.
+struct Sink<'a, 'b> {
+    on_event: Option<&'a mut OnWireEvent<'b>>,
+    /// The callback wants no more.
+    is_stopped: bool,
+}
+
+impl Sink<'_, '_> {
+    fn tell(&mut self, events: &[WireEvent]) {
+        let Some(on_event) = &mut self.on_event else {
+            return;
+        };
+        for event in events {
+            if self.is_stopped {
+                return;
+            }
+            self.is_stopped = on_event(event.name, &event.data.to_string()) == Flow::Stop;
+        }
+    }
+}
+
+/// An answer while it is made.
+struct Answer<'a, 'b> {
+    parser: OutputParser,
+    encoder: Box<dyn Encoder>,
+    sink: Sink<'a, 'b>,
+    tokenizer: &'a Tokenizer,
+    prompt_tokens: usize,
+    /// Whether the answer ends with its first tool call.
+    calls_once: bool,
+    has_begun: bool,
+    call_count: usize,
+    reasoning_tokens: usize,
+    /// Tokens whose text has not settled yet.
+    untold: Vec<TokenLogprob>,
+}
+
+impl Answer<'_, '_> {
+    fn hear(&mut self, event: Event<'_>) -> Flow {
+        self.begin();
+        match event {
+            Event::Prefill { .. } => {}
+            Event::Token { id, logprobs } => {
+                self.reasoning_tokens += usize::from(self.parser.reasoning_is_open());
+                if let Some(logprobs) = logprobs {
+                    self.untold
+                        .push(token_logprob(self.tokenizer, id, logprobs));
+                }
+            }
+            Event::Text(text) => {
+                let pieces = self.parser.push(text);
+                self.tell(pieces);
+            }
+        }
+        if self.sink.is_stopped || self.has_called() {
+            Flow::Stop
+        } else {
+            Flow::Continue
+        }
+    }
+
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let mut events = Vec::new();
+            self.encoder.begin(self.prompt_tokens, &mut events);
+            self.sink.tell(&events);
+        }
+    }
+
+    /// Whether the one call that is allowed has been made.
+    fn has_called(&self) -> bool {
+        self.calls_once && self.call_count > 0
+    }
+
+    fn tell(&mut self, pieces: Vec<Piece>) {
+        if pieces.is_empty() {
+            return;
+        }
+        // The tokens since the last piece are those of the text, where there is any.
+        let mut tokens = std::mem::take(&mut self.untold);
+        let mut events = Vec::new();
+        for piece in pieces {
+            if self.has_called() {
+                break;
+            }
+            let part = match piece {
+                Piece::Reasoning(text) => Part::Reasoning(text),
+                Piece::Text(text) => Part::Text(text, std::mem::take(&mut tokens)),
+                Piece::ToolCall(call) => {
+                    self.call_count += 1;
+                    Part::ToolCall {
+                        name: call.name,
+                        arguments: call.arguments,
+                    }
+                }
+            };
+            self.encoder.part(part, &mut events);
+        }
+        self.sink.tell(&events);
+    }
+
+    fn end(&mut self, generated: &Generated, turn: &ChatTurn) -> Result<Value> {
+        self.begin();
+        let ending = self.ending(generated, turn);
+        let is_cut = !matches!(ending, Ending::Complete | Ending::StopString(_));
+        let (pieces, _) = self.parser.clone().finish(is_cut);
+        self.tell(pieces);
+        let must_call = matches!(
+            turn.tool_choice,
+            ToolChoice::Required | ToolChoice::Named(_)
+        );
+        if must_call && self.call_count == 0 && ending != Ending::Cancelled {
+            return Err(self.fail(Error::new(
+                Kind::Protocol,
+                "the model made no valid call of the tool that it had to: tool_choice",
+            )));
+        }
+        let usage = Usage {
+            input: generated.prompt_tokens,
+            cached: generated.reused_tokens,
+            output: generated.generated_tokens,
+            reasoning: self.reasoning_tokens,
+        };
+        let mut events = Vec::new();
+        let response = self.encoder.end(&ending, usage, &mut events);
+        self.sink.tell(&events);
+        Ok(response)
+    }
+
+    fn ending(&self, generated: &Generated, turn: &ChatTurn) -> Ending {
+        match generated.finish {
+            Finish::Eos => Ending::Complete,
+            Finish::StopString(index) => match turn.stop.get(index) {
+                Some(text) => Ending::StopString(text.clone()),
+                None => Ending::Complete,
+            },
+            Finish::Length => match turn.max_tokens {
+                Some(most) if generated.generated_tokens as u64 >= most => Ending::MaxTokens,
+                _ => Ending::ContextFull,
+            },
+            Finish::Caller if self.has_called() => Ending::Complete,
+            Finish::Caller | Finish::Cancelled => Ending::Cancelled,
+        }
+    }
+
+    /// Tells of a failure, if anything was told before.
+    fn fail(&mut self, error: Error) -> Error {
+        if self.has_begun {
+            let mut events = Vec::new();
+            self.encoder.fail(&error, &mut events);
+            self.sink.tell(&events);
+        }
+        error
+    }
+}
+
+fn token_logprob(tokenizer: &Tokenizer, id: u32, logprobs: &Logprobs) -> TokenLogprob {
+    let text = |id: u32| tokenizer.decode(&[id], false);
+    TokenLogprob {
+        token: text(id),
+        logprob: logprobs.chosen,
+        top: logprobs
+            .top
+            .iter()
+            .map(|&(id, logprob)| (text(id), logprob))
+            .collect(),
+    }
+}
