@@ -19,7 +19,7 @@ pub(super) const MOST_HEADER_BYTES: u64 = 100_000_000;
 /// More dimensions than any real tensor has; bounds what a hostile header makes us keep.
 const MOST_DIMENSIONS: usize = 64;
 
-const METADATA: &str = "__metadata__";
+pub(super) const METADATA: &str = "__metadata__";
 
 /// What a header says of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]

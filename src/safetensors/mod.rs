@@ -1,4 +1,4 @@
-//! A checked reader of safetensors files.
+//! A checked reader and a writer of safetensors files.
 //!
 //! A file is an 8-byte little-endian length, a JSON header of that length, and the tensors'
 //! bytes without gaps (<https://huggingface.co/docs/safetensors>). Everything that the header
@@ -12,7 +12,9 @@ mod header;
 mod shard;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub(crate) use dtype::Dtype;
 pub(crate) use header::{Header, TensorInfo};
 pub(crate) use shard::Shard;
+pub(crate) use writer::{NewTensor, Writer};

@@ -83,13 +83,6 @@ impl Shard {
     /// file has become shorter than its header says, and what the system reports. All name the
     /// shard and the tensor.
     pub(crate) fn read_exact_at(&self, tensor: &TensorInfo, buffer: &mut [u8]) -> Result<()> {
-        if !tensor.dtype.is_readable() {
-            return Err(self.error(
-                Kind::Unsupported,
-                tensor,
-                format_args!("unsupported dtype {}", Escaped(tensor.dtype_name())),
-            ));
-        }
         if buffer.len() as u64 != tensor.byte_len() {
             return Err(self.error(
                 Kind::InvalidArgument,
@@ -101,7 +94,41 @@ impl Shard {
                 ),
             ));
         }
-        let read = regular_file::read_up_to(&self.file, buffer, tensor.begin).map_err(|error| {
+        self.read_part_at(tensor, 0, buffer)
+    }
+
+    /// Reads a part of one tensor: as many bytes as `buffer` has, from `offset` on.
+    ///
+    /// # Errors
+    /// As [`read_exact_at`](Self::read_exact_at); [`Kind::InvalidArgument`] for a part that ends
+    /// behind the tensor.
+    pub(crate) fn read_part_at(
+        &self,
+        tensor: &TensorInfo,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        if !tensor.dtype.is_readable() {
+            return Err(self.error(
+                Kind::Unsupported,
+                tensor,
+                format_args!("unsupported dtype {}", Escaped(tensor.dtype_name())),
+            ));
+        }
+        let end = offset.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > tensor.byte_len()) {
+            return Err(self.error(
+                Kind::InvalidArgument,
+                tensor,
+                format_args!(
+                    "{} bytes from {offset} on of a tensor of {}",
+                    buffer.len(),
+                    tensor.byte_len()
+                ),
+            ));
+        }
+        let begin = tensor.begin + offset;
+        let read = regular_file::read_up_to(&self.file, buffer, begin).map_err(|error| {
             Error::io(
                 format_args!(
                     "{}: cannot read tensor {}",
