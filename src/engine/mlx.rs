@@ -5,7 +5,7 @@ use std::{
     cell::RefCell,
     ffi::{CStr, c_char, c_int, c_void},
     marker::PhantomData,
-    ptr,
+    ptr, slice,
 };
 
 use mlx_rs::{Array, Dtype, Stream, error::Exception};
@@ -305,6 +305,62 @@ pub(crate) fn dequantize(
             stream.as_ptr(),
         )
     })
+}
+
+/// Packs weights: \[rows, columns\] to the words \[rows, columns * bits / 32\], the scales
+/// \[rows, columns / group\], and in the affine mode the biases, shaped as the scales.
+pub(crate) fn quantize(w: &Array, packing: Packing) -> MlxResult<Vec<Array>> {
+    let stream = stream();
+    // SAFETY: makes an empty handle, freed below.
+    let mut parts = unsafe { mlx_sys::mlx_vector_array_new() };
+    // SAFETY: as in `quantized_matmul`; without a global scale.
+    let status = unsafe {
+        mlx_sys::mlx_quantize(
+            &raw mut parts,
+            w.as_ptr(),
+            some(packing.group_size),
+            some(packing.bits),
+            packing.mode.as_ptr(),
+            optional_array(None),
+            stream.as_ptr(),
+        )
+    };
+    let arrays = if status == 0 {
+        // SAFETY: the vector is live, and the index below its size.
+        let count = unsafe { mlx_sys::mlx_vector_array_size(parts) };
+        (0..count)
+            .map(|index| {
+                // SAFETY: as above.
+                operation(|part| unsafe { mlx_sys::mlx_vector_array_get(part, parts, index) })
+            })
+            .collect()
+    } else {
+        Err(take_error())
+    };
+    // SAFETY: made above, and freed once.
+    unsafe { mlx_sys::mlx_vector_array_free(parts) };
+    arrays
+}
+
+/// A copy of the elements' bytes, row by row. Runs what the array still needs.
+pub(crate) fn bytes(array: &Array) -> MlxResult<Vec<u8>> {
+    let stream = stream();
+    // SAFETY: the handle is live.
+    let rows = operation(|result| unsafe {
+        mlx_sys::mlx_contiguous(result, array.as_ptr(), false, stream.as_ptr())
+    })?;
+    rows.eval()?;
+    let length = rows.nbytes();
+    if length == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the handle is live and its data computed.
+    let data = unsafe { mlx_sys::mlx_array_data_uint8(rows.as_ptr()) };
+    if data.is_null() {
+        return Err(take_error());
+    }
+    // SAFETY: so many bytes lie there, one row behind the other, as long as `rows` lives.
+    Ok(unsafe { slice::from_raw_parts(data, length) }.to_vec())
 }
 
 /// Rows `[from, to)` of axis 2 of a four-dimensional array.

@@ -11,7 +11,7 @@ use super::{
     generation_defaults::GenerationDefaults,
     llama::{self, Llama},
     module_path::in_text_model,
-    parameters::{Modules, Parameter, Plan},
+    parameters::{ModuleSpec, Modules, Parameter, Plan},
 };
 use crate::{
     cancel::{Cancel, Flow, cancelled},
@@ -49,22 +49,14 @@ const ADOPT_FROM_BYTES: usize = 64 * 1024;
 pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedModel> {
     let cancel = options.cancel.take();
     Cancel::check(cancel.as_ref())?;
-    let snapshot = Snapshot::inspect(dir)?;
-    let shards = snapshot.open_weights()?;
-    let is_main = |file: &&WeightFile| file.role == Role::Main;
-    let main_count = snapshot.weights().iter().take_while(is_main).count();
-    let mut config = ModelConfig::read(&snapshot)?;
-    config.settle_head(holds_a_head(&shards));
+    let Weights {
+        config,
+        shards,
+        plan,
+        snapshot,
+        ..
+    } = Weights::find(dir)?;
     let defaults = GenerationDefaults::read(&snapshot)?;
-    let plan = Plan::new(
-        &match config.architecture {
-            Architecture::Llama => llama::modules(&config),
-        },
-        &shards,
-        main_count,
-        &config.quantization,
-        config.tie_word_embeddings,
-    )?;
     let engine = engine()?;
     let admission = admit(engine, &plan)?;
     // The tokenizer takes about as long to parse as the weights of a small model to read.
@@ -90,7 +82,7 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
                 .into_iter()
                 .map(|(name, tensor)| (name, tensor.into_inner(mlx)))
                 .collect();
-            let mut modules = Modules::new(tensors, &plan);
+            let mut modules = Modules::new(tensors, plan.packings);
             let network = mlx.on(device, || match config.architecture {
                 Architecture::Llama => Llama::new(&config, &mut modules).map(Network::Llama),
             })?;
@@ -105,6 +97,48 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
             defaults,
         })
     })
+}
+
+/// A folder's configuration, and where each of its weights is. No data has been read.
+pub(crate) struct Weights {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) config: ModelConfig,
+    pub(crate) shards: Vec<Shard>,
+    /// The modules that the architecture needs, in the order of use.
+    pub(crate) modules: Vec<ModuleSpec>,
+    pub(crate) plan: Plan,
+}
+
+impl Weights {
+    /// Looks for the weights of the model in the folder `dir`.
+    ///
+    /// # Errors
+    /// As those of loading.
+    pub(crate) fn find(dir: &Path) -> Result<Self> {
+        let snapshot = Snapshot::inspect(dir)?;
+        let shards = snapshot.open_weights()?;
+        let is_main = |file: &&WeightFile| file.role == Role::Main;
+        let main_count = snapshot.weights().iter().take_while(is_main).count();
+        let mut config = ModelConfig::read(&snapshot)?;
+        config.settle_head(holds_a_head(&shards));
+        let modules = match config.architecture {
+            Architecture::Llama => llama::modules(&config),
+        };
+        let plan = Plan::new(
+            &modules,
+            &shards,
+            main_count,
+            &config.quantization,
+            config.tie_word_embeddings,
+        )?;
+        Ok(Self {
+            snapshot,
+            config,
+            shards,
+            modules,
+            plan,
+        })
+    }
 }
 
 fn admit(engine: &Engine, plan: &Plan) -> Result<Admission> {

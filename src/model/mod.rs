@@ -18,10 +18,16 @@ use std::{path::Path, sync::Arc};
 use mlx_rs::Array;
 
 use self::{generation_defaults::GenerationDefaults, llama::Llama};
-pub use self::{kv::Kv, load::LoadOptions};
+pub use self::{
+    kv::Kv,
+    load::LoadOptions,
+    quantization::{QuantizationMode, QuantizationParameters},
+};
 pub(crate) use self::{
     kv::{Lease, State},
     layer_cache::LayerCache,
+    load::Weights,
+    parameters::Parameter,
 };
 pub use crate::engine::mlx::DeviceKind;
 use crate::{

@@ -14,7 +14,7 @@ use super::{
     quantization::{ModuleQuantization, Quantization, QuantizationParameters},
 };
 use crate::{
-    engine::mlx::{MlxResult, Packing},
+    engine::mlx::MlxResult,
     error::{Error, Kind, Result},
     escape::Escaped,
     safetensors::{Dtype, Shard, TensorInfo},
@@ -57,6 +57,20 @@ impl ModuleSpec {
         let path = path.into();
         Self { path, shape }
     }
+
+    /// Where it stands in the text model.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Rows and columns of its matrix, where it has one, which can then be packed.
+    pub(crate) fn matrix(&self) -> Option<(usize, usize)> {
+        match self.shape {
+            ModuleShape::Linear { out, input, .. } => Some((out, input)),
+            ModuleShape::Embedding { rows, columns } => Some((rows, columns)),
+            ModuleShape::Norm { .. } => None,
+        }
+    }
 }
 
 /// A tensor to read: which shard, which tensor of it, and its name in the model.
@@ -70,7 +84,8 @@ pub(crate) struct Parameter {
 /// Everything to read, in the order of use, and how packed matrices are packed.
 pub(crate) struct Plan {
     pub(crate) parameters: Vec<Parameter>,
-    packings: HashMap<String, Packing>,
+    /// By module, of those that are packed.
+    pub(crate) packings: HashMap<String, QuantizationParameters>,
 }
 
 impl Plan {
@@ -187,12 +202,7 @@ impl Plan {
             expect(&scales, &[Dtype::U8], &[rows, group_count])?;
             self.parameters.push(scales);
         }
-        let packing = Packing {
-            group_size: parameters.group_size() as i32,
-            bits: parameters.bits() as i32,
-            mode: parameters.mode().as_c_str(),
-        };
-        self.packings.insert(path.to_owned(), packing);
+        self.packings.insert(path.to_owned(), parameters);
         Ok(())
     }
 }
@@ -311,15 +321,16 @@ fn format_error(what: &str, name: &str) -> Error {
 /// The loaded tensors, from which an architecture takes its modules.
 pub(crate) struct Modules {
     tensors: HashMap<String, Array>,
-    packings: HashMap<String, Packing>,
+    packings: HashMap<String, QuantizationParameters>,
 }
 
 impl Modules {
-    pub(crate) fn new(tensors: HashMap<String, Array>, plan: &Plan) -> Self {
-        Self {
-            tensors,
-            packings: plan.packings.clone(),
-        }
+    /// `packings`: by module, of those whose tensors are packed.
+    pub(crate) fn new(
+        tensors: HashMap<String, Array>,
+        packings: HashMap<String, QuantizationParameters>,
+    ) -> Self {
+        Self { tensors, packings }
     }
 
     fn take(&mut self, name: &str) -> Result<Array> {
@@ -330,11 +341,11 @@ impl Modules {
         let weight = self.take(&format!("{path}.weight"))?;
         let made: MlxResult<Matrix> = match self.packings.get(path).copied() {
             None => Matrix::dense(weight),
-            Some(packing) => Ok(Matrix::Packed {
+            Some(parameters) => Ok(Matrix::Packed {
                 weight,
                 scales: self.take(&format!("{path}.scales"))?,
                 biases: self.tensors.remove(&format!("{path}.biases")),
-                packing,
+                packing: parameters.as_packing(),
             }),
         };
         Ok(made?)

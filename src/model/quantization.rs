@@ -10,13 +10,14 @@ use serde_json::{Map, Value};
 
 use super::{config::Fields, module_path};
 use crate::{
+    engine::mlx::Packing,
     error::{Error, Kind, Result},
     escape::Escaped,
 };
 
 /// The form of packed weights, as MLX names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QuantizationMode {
+pub enum QuantizationMode {
     /// Integers with a scale and a bias for each group, of the model's own float type.
     Affine,
     /// 4-bit floats with a power of two for each 32.
@@ -41,7 +42,14 @@ impl QuantizationMode {
         row.expect("every mode is in the table").1
     }
 
-    fn from_name(name: &str) -> Option<Self> {
+    /// The same as text.
+    pub fn name(self) -> &'static str {
+        // The names are those of the table.
+        self.as_c_str().to_str().unwrap_or_default()
+    }
+
+    /// The mode that MLX calls `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
         let row = Self::ALL
             .iter()
             .find(|row| row.1.to_bytes() == name.as_bytes());
@@ -50,7 +58,7 @@ impl QuantizationMode {
 
     /// Bits and group size where nothing states them: the only ones there are, except for the
     /// affine mode.
-    fn defaults(self) -> (usize, usize) {
+    pub fn defaults(self) -> (usize, usize) {
         match self {
             Self::Affine => (4, 64),
             Self::Mxfp4 => (4, 32),
@@ -62,7 +70,7 @@ impl QuantizationMode {
 
 /// How one matrix is packed. Only combinations that MLX computes exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QuantizationParameters {
+pub struct QuantizationParameters {
     mode: QuantizationMode,
     bits: usize,
     group_size: usize,
@@ -70,7 +78,7 @@ pub(crate) struct QuantizationParameters {
 
 impl QuantizationParameters {
     /// These parameters, if MLX computes with them.
-    pub(crate) fn new(mode: QuantizationMode, bits: usize, group_size: usize) -> Option<Self> {
+    pub fn new(mode: QuantizationMode, bits: usize, group_size: usize) -> Option<Self> {
         let exists = match mode {
             QuantizationMode::Affine => {
                 matches!(bits, 2 | 3 | 4 | 5 | 6 | 8) && matches!(group_size, 32 | 64 | 128)
@@ -122,18 +130,27 @@ impl QuantizationParameters {
     }
 
     /// The form.
-    pub(crate) fn mode(self) -> QuantizationMode {
+    pub fn mode(self) -> QuantizationMode {
         self.mode
     }
 
     /// Bits of one weight.
-    pub(crate) fn bits(self) -> usize {
+    pub fn bits(self) -> usize {
         self.bits
     }
 
     /// Weights that share a scale.
-    pub(crate) fn group_size(self) -> usize {
+    pub fn group_size(self) -> usize {
         self.group_size
+    }
+
+    /// As the operations of MLX take them.
+    pub(crate) fn as_packing(self) -> Packing {
+        Packing {
+            group_size: self.group_size as i32,
+            bits: self.bits as i32,
+            mode: self.mode.as_c_str(),
+        }
     }
 
     /// Whether each group has a bias beside its scale.
@@ -324,7 +341,7 @@ fn read_parameters(
                 Kind::Unsupported,
                 format_args!(
                     "mode {} is not supported with these bits and group size: {bits}, {group_size}",
-                    mode.as_c_str().to_string_lossy()
+                    mode.name()
                 ),
             )
         })
