@@ -329,6 +329,8 @@ typedef enum mlxb_event_kind {
     MLXB_EVENT_TEXT = 3,
     /** `done` of `total` bytes of weights have been read. */
     MLXB_EVENT_LOAD = 4,
+    /** `done` of `total` bytes of a model's weights have been converted. */
+    MLXB_EVENT_QUANTIZE = 5,
 } mlxb_event_kind;
 
 /** What a callback returns. */
@@ -1312,6 +1314,140 @@ mlxb_status mlxb_model_list_get(const mlxb_model_list *list,
  * 0.1.0.
  */
 void mlxb_model_list_free(mlxb_model_list *list);
+
+/* ---- Conversion ------------------------------------------------------------------------------- */
+
+/** What becomes of the matrices of a model. */
+typedef enum mlxb_quantize_mode {
+    /** They stay as they are, plain or packed. */
+    MLXB_QUANTIZE_NONE = 0,
+    /** Integers of 2, 3, 4, 5, 6 or 8 bits, with a scale and a bias for each 32, 64 or 128. */
+    MLXB_QUANTIZE_AFFINE = 1,
+    /** 4-bit floats, with a power of two for each 32. */
+    MLXB_QUANTIZE_MXFP4 = 2,
+    /** 8-bit floats, with a power of two for each 32. */
+    MLXB_QUANTIZE_MXFP8 = 3,
+    /** 4-bit floats, with an 8-bit float for each 16. */
+    MLXB_QUANTIZE_NVFP4 = 4,
+    /** Those that are packed become plain. */
+    MLXB_QUANTIZE_REVERSE = 5,
+} mlxb_quantize_mode;
+
+/** The type of numbers that are not packed. */
+typedef enum mlxb_dtype {
+    /** What the model's configuration says, or else what each tensor has. */
+    MLXB_DTYPE_DEFAULT = 0,
+    /** 32 bits. */
+    MLXB_DTYPE_FLOAT32 = 1,
+    /** 16 bits, IEEE's. */
+    MLXB_DTYPE_FLOAT16 = 2,
+    /** 16 bits, the upper half of 32. */
+    MLXB_DTYPE_BFLOAT16 = 3,
+} mlxb_dtype;
+
+/** How to convert a model. Prepare it with mlxb_quantize_options_init, then set what you need. */
+typedef struct mlxb_quantize_options {
+    /** sizeof(mlxb_quantize_options). */
+    size_t struct_size;
+    /**
+     * One of mlxb_quantize_mode; MLXB_QUANTIZE_AFFINE unless set. Matrices that are packed
+     * already stay as they are, and so do those whose rows are no multiple of the group size.
+     */
+    int32_t mode;
+    /** Bits of a weight; -1: the mode's own, 4 for MLXB_QUANTIZE_AFFINE. */
+    int32_t bits;
+    /** Weights that share a scale; -1: the mode's own, 64 for MLXB_QUANTIZE_AFFINE. */
+    int32_t group_size;
+    /** One of mlxb_dtype. Scales and biases have it too. */
+    int32_t dtype;
+    /**
+     * "mixed_2_6", "mixed_3_4", "mixed_3_6" or "mixed_4_6", with MLXB_QUANTIZE_AFFINE: few bits,
+     * and many for the head and for the value and down projections of some layers, as in
+     * mlx-lm. NULL: all alike.
+     */
+    const char *recipe;
+    /**
+     * Single modules, NUL-terminated, such as "model.layers.0.mlp.down_proj": they come before
+     * the recipe. NULL with module_count 0.
+     */
+    const char *const *module_paths;
+    /** For each, the bits; 0: it stays plain. NULL with module_count 0. */
+    const int32_t *module_bits;
+    /** For each, one of the modes with bits; NULL: as `mode`. */
+    const int32_t *module_modes;
+    /** For each, the group size; NULL or -1: as the others of its mode. */
+    const int32_t *module_group_sizes;
+    /** Modules at module_paths. */
+    size_t module_count;
+    /** Bytes of weights in a file at most; -1: 5 GiB. */
+    int64_t max_shard_bytes;
+    /** Whether a model in the target's place is replaced, once the new one is complete. */
+    bool overwrite;
+    /**
+     * Told MLXB_EVENT_QUANTIZE before each piece of work; MLXB_STOP ends with MLXB_CANCELLED. May
+     * be NULL.
+     */
+    mlxb_event_fn on_progress;
+    /** Passed to on_progress. */
+    void *user_data;
+    /** Looked at before each piece of work. May be NULL. */
+    const mlxb_cancel *cancel;
+} mlxb_quantize_options;
+
+/** What a conversion came to. Set struct_size, the library fills in the rest. */
+typedef struct mlxb_quantize_result {
+    /** sizeof(mlxb_quantize_result). */
+    size_t struct_size;
+    /** Bytes of all tensors. */
+    uint64_t tensor_bytes;
+    /** The model's parameters; scales and biases of groups are none. */
+    uint64_t parameter_count;
+    /** Matrices that are packed. */
+    uint64_t packed_count;
+    /** Matrices that are plain. */
+    uint64_t plain_count;
+    /** Bits that a parameter takes on average, scales and biases included. */
+    double bits_per_weight;
+} mlxb_quantize_result;
+
+/**
+ * Sets all fields to "unset".
+ *
+ * @param struct_size    sizeof(mlxb_quantize_options).
+ *
+ * Thread: any. Since 0.1.0.
+ */
+void mlxb_quantize_options_init(mlxb_quantize_options *options, size_t struct_size);
+
+/**
+ * Makes a model smaller: from a folder of the Hugging Face hub, or one for MLX, to a new folder
+ * for MLX. Tensors are those that mlx-lm's convert makes, bit for bit. Takes the memory of a few
+ * rows, and lets generations of the same process go on.
+ *
+ * However the call ends, and if the process ends before it, there is a complete model at
+ * target_dir or what was there before.
+ *
+ * @param source_dir    As in mlxb_model_load.
+ * @param target_dir    The new folder. It must not exist, unless the options say otherwise; its
+ *                      parent must.
+ * @param options       NULL for the defaults: 4 bits in groups of 64.
+ * @param out           What it came to. May be NULL. All zero on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or MLXB_VERSION_MISMATCH for the
+ *         arguments, a target that exists, or modules that are not there or cannot be packed as
+ *         asked; MLXB_NOT_FOUND without a source or the target's parent; MLXB_MODEL_FORMAT or
+ *         MLXB_CORRUPT for a source that is incomplete or contradicts itself, or a tensor with a
+ *         value that is no finite number or too large for its new type; MLXB_UNSUPPORTED for an
+ *         architecture or a setting that the library does not have, or in a forked process;
+ *         MLXB_NO_SPACE; MLXB_IO; MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED;
+ *         MLXB_BACKEND. The message names the file, the tensor or the setting.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_quantize(const char *source_dir,
+                          const char *target_dir,
+                          const mlxb_quantize_options *options,
+                          mlxb_quantize_result *out,
+                          mlxb_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -12,6 +12,7 @@ mod generate;
 pub mod memory;
 mod model;
 mod protocol;
+pub mod quantize;
 pub mod registry;
 mod regular_file;
 mod safetensors;

@@ -53,6 +53,7 @@ mod layout;
 mod log;
 mod memory;
 mod model;
+mod quantize;
 mod registry;
 mod status;
 mod string;
@@ -63,5 +64,5 @@ pub(crate) use error::{guard, guard_plain};
 pub(crate) use event::Callback;
 pub use {
     cancel::*, chat::*, error::*, event::*, generate::*, kv::*, log::*, memory::*, model::*,
-    registry::*, status::*, string::*, version::*,
+    quantize::*, registry::*, status::*, string::*, version::*,
 };

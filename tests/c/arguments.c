@@ -27,6 +27,7 @@ static void nothing_happens_to_null(void) {
     mlxb_kv_free(NULL);
     mlxb_model_options_init(NULL, sizeof(mlxb_model_options));
     mlxb_generate_options_init(NULL, sizeof(mlxb_generate_options));
+    mlxb_quantize_options_init(NULL, sizeof(mlxb_quantize_options));
 }
 
 static void log_set_takes_null(void) {
@@ -175,6 +176,25 @@ static void chat_render_refuses_null(void) {
     REFUSED("malformed", mlxb_chat_render, tiny(), "{", &prompt);
 }
 
+static void quantize_refuses_null(void) {
+    mlxb_quantize_result result = {.struct_size = sizeof result, .packed_count = 99};
+    REFUSED("source_dir", mlxb_quantize, NULL, "/tmp/mlxb-no-such-target", NULL, &result);
+    CHECK_INT(0, result.packed_count);
+    REFUSED("target_dir", mlxb_quantize, tiny_dir(), NULL, NULL, NULL);
+    CHECK_INT(MLXB_NOT_FOUND, mlxb_quantize(tiny_dir(), "/no/such/folder", NULL, NULL, NULL));
+
+    mlxb_quantize_options options;
+    mlxb_quantize_options_init(&options, sizeof options);
+    options.module_count = 1;
+    REFUSED("module_paths", mlxb_quantize, tiny_dir(), "/no/such/folder", &options, NULL);
+    const char *const paths[] = {NULL};
+    options.module_paths = paths;
+    REFUSED("module_bits", mlxb_quantize, tiny_dir(), "/no/such/folder", &options, NULL);
+    const int32_t bits = 8;
+    options.module_bits = &bits;
+    REFUSED("module_paths", mlxb_quantize, tiny_dir(), "/no/such/folder", &options, NULL);
+}
+
 int main(void) {
     RUN(nothing_happens_to_null);
     RUN(log_set_takes_null);
@@ -185,5 +205,6 @@ int main(void) {
     RUN(generate_refuses_null);
     RUN(generate_refuses_null_arrays);
     RUN(chat_render_refuses_null);
+    RUN(quantize_refuses_null);
     return finish();
 }

@@ -3,6 +3,7 @@
 #define MLXB_LAYOUT(name, condition) typedef char mlxb_layout_##name[(condition) ? 1 : -1]
 
 MLXB_LAYOUT(size_of_mlxb_device, sizeof(mlxb_device) == 4);
+MLXB_LAYOUT(size_of_mlxb_dtype, sizeof(mlxb_dtype) == 4);
 MLXB_LAYOUT(size_of_mlxb_event, sizeof(mlxb_event) == 80);
 MLXB_LAYOUT(mlxb_event_at_struct_size, offsetof(mlxb_event, struct_size) == 0);
 MLXB_LAYOUT(mlxb_event_at_kind, offsetof(mlxb_event, kind) == 8);
@@ -147,6 +148,31 @@ MLXB_LAYOUT(mlxb_model_record_at_layer_count, offsetof(mlxb_model_record, layer_
 MLXB_LAYOUT(mlxb_model_record_at_hidden_size, offsetof(mlxb_model_record, hidden_size) == 116);
 MLXB_LAYOUT(mlxb_model_record_at_vocab_size, offsetof(mlxb_model_record, vocab_size) == 120);
 MLXB_LAYOUT(mlxb_model_record_at_scanned_at_ms, offsetof(mlxb_model_record, scanned_at_ms) == 128);
+MLXB_LAYOUT(size_of_mlxb_quantize_mode, sizeof(mlxb_quantize_mode) == 4);
+MLXB_LAYOUT(size_of_mlxb_quantize_options, sizeof(mlxb_quantize_options) == 112);
+MLXB_LAYOUT(mlxb_quantize_options_at_struct_size, offsetof(mlxb_quantize_options, struct_size) == 0);
+MLXB_LAYOUT(mlxb_quantize_options_at_mode, offsetof(mlxb_quantize_options, mode) == 8);
+MLXB_LAYOUT(mlxb_quantize_options_at_bits, offsetof(mlxb_quantize_options, bits) == 12);
+MLXB_LAYOUT(mlxb_quantize_options_at_group_size, offsetof(mlxb_quantize_options, group_size) == 16);
+MLXB_LAYOUT(mlxb_quantize_options_at_dtype, offsetof(mlxb_quantize_options, dtype) == 20);
+MLXB_LAYOUT(mlxb_quantize_options_at_recipe, offsetof(mlxb_quantize_options, recipe) == 24);
+MLXB_LAYOUT(mlxb_quantize_options_at_module_paths, offsetof(mlxb_quantize_options, module_paths) == 32);
+MLXB_LAYOUT(mlxb_quantize_options_at_module_bits, offsetof(mlxb_quantize_options, module_bits) == 40);
+MLXB_LAYOUT(mlxb_quantize_options_at_module_modes, offsetof(mlxb_quantize_options, module_modes) == 48);
+MLXB_LAYOUT(mlxb_quantize_options_at_module_group_sizes, offsetof(mlxb_quantize_options, module_group_sizes) == 56);
+MLXB_LAYOUT(mlxb_quantize_options_at_module_count, offsetof(mlxb_quantize_options, module_count) == 64);
+MLXB_LAYOUT(mlxb_quantize_options_at_max_shard_bytes, offsetof(mlxb_quantize_options, max_shard_bytes) == 72);
+MLXB_LAYOUT(mlxb_quantize_options_at_overwrite, offsetof(mlxb_quantize_options, overwrite) == 80);
+MLXB_LAYOUT(mlxb_quantize_options_at_on_progress, offsetof(mlxb_quantize_options, on_progress) == 88);
+MLXB_LAYOUT(mlxb_quantize_options_at_user_data, offsetof(mlxb_quantize_options, user_data) == 96);
+MLXB_LAYOUT(mlxb_quantize_options_at_cancel, offsetof(mlxb_quantize_options, cancel) == 104);
+MLXB_LAYOUT(size_of_mlxb_quantize_result, sizeof(mlxb_quantize_result) == 48);
+MLXB_LAYOUT(mlxb_quantize_result_at_struct_size, offsetof(mlxb_quantize_result, struct_size) == 0);
+MLXB_LAYOUT(mlxb_quantize_result_at_tensor_bytes, offsetof(mlxb_quantize_result, tensor_bytes) == 8);
+MLXB_LAYOUT(mlxb_quantize_result_at_parameter_count, offsetof(mlxb_quantize_result, parameter_count) == 16);
+MLXB_LAYOUT(mlxb_quantize_result_at_packed_count, offsetof(mlxb_quantize_result, packed_count) == 24);
+MLXB_LAYOUT(mlxb_quantize_result_at_plain_count, offsetof(mlxb_quantize_result, plain_count) == 32);
+MLXB_LAYOUT(mlxb_quantize_result_at_bits_per_weight, offsetof(mlxb_quantize_result, bits_per_weight) == 40);
 MLXB_LAYOUT(size_of_mlxb_status, sizeof(mlxb_status) == 4);
 MLXB_LAYOUT(size_of_mlxb_str, sizeof(mlxb_str) == 16);
 MLXB_LAYOUT(mlxb_str_at_ptr, offsetof(mlxb_str, ptr) == 0);

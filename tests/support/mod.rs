@@ -81,7 +81,7 @@ impl Folder {
 pub(crate) struct Tensors(pub(crate) BTreeMap<String, (String, Vec<usize>, Vec<u8>)>);
 
 impl Tensors {
-    fn read(path: &Path) -> Self {
+    pub(crate) fn read(path: &Path) -> Self {
         let bytes = fs::read(path).unwrap();
         let header_bytes = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let header: Map<String, Value> =

@@ -28,6 +28,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
     ("Generation", &["generate"]),
     ("Chat", &["chat"]),
     ("Models on this machine", &["registry"]),
+    ("Conversion", &["quantize"]),
 ];
 
 /// Words that mean nothing to a C programmer.
