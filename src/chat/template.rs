@@ -115,6 +115,17 @@ impl ChatTemplate {
         }
     }
 
+    /// The sources of all templates, the one for tools first.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &str> {
+        let for_tools = |template: &&Named| template.name == "tool_use";
+        let tools = self.templates.iter().filter(for_tools);
+        let others = self
+            .templates
+            .iter()
+            .filter(move |template| !for_tools(template));
+        tools.chain(others).map(|template| template.source.as_str())
+    }
+
     /// The control tokens of the template that a request uses.
     pub(super) fn control(&self, request: &Request) -> Result<&Control> {
         self.choose(request).map(|template| &template.control)

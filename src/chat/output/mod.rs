@@ -4,7 +4,15 @@
 //! apart while it arrives. The text is the model's with special tokens in it.
 
 mod format;
+mod harmony;
+mod held;
 mod parser;
+mod reasoning;
+mod tagged;
+mod tools;
+
+#[cfg(test)]
+mod tests;
 
 use serde_json::{Map, Value};
 
@@ -37,4 +45,16 @@ pub(crate) struct Unfinished {
     pub(crate) call: bool,
     /// The reasoning had not ended.
     pub(crate) reasoning: bool,
+}
+
+/// Adds text or reasoning to what is given out, or to its last piece of the same kind.
+fn say(out: &mut Vec<Piece>, is_reasoning: bool, text: String) {
+    match (out.last_mut(), is_reasoning) {
+        _ if text.is_empty() => {}
+        (Some(Piece::Reasoning(last)), true) | (Some(Piece::Text(last)), false) => {
+            last.push_str(&text);
+        }
+        (_, true) => out.push(Piece::Reasoning(text)),
+        (_, false) => out.push(Piece::Text(text)),
+    }
 }
