@@ -44,7 +44,7 @@ pub enum Kind {
     Grammar,
     /// The tokens do not fit the model's context.
     ContextFull,
-    /// The protocol request is malformed.
+    /// The request in a wire protocol is malformed, or asks for what is not done here.
     Protocol,
     /// MLX reported an error.
     Backend,

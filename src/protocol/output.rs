@@ -24,19 +24,19 @@ pub(crate) enum Part {
 /// A token with its log-probability.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TokenLogprob {
-    pub(crate) token: String,
+    pub(crate) bytes: Vec<u8>,
     pub(crate) logprob: f32,
     /// The most likely tokens in its place, best first.
-    pub(crate) top: Vec<(String, f32)>,
+    pub(crate) top: Vec<(Vec<u8>, f32)>,
 }
 
 impl TokenLogprob {
     /// As both of OpenAI's protocols write it.
     pub(super) fn to_json(&self) -> Value {
-        let pair = |token: &str, logprob: f32| json!({"token": token, "logprob": logprob, "bytes": token.as_bytes()});
-        let mut whole = pair(&self.token, self.logprob);
+        let pair = |bytes: &[u8], logprob: f32| json!({"token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes});
+        let mut whole = pair(&self.bytes, self.logprob);
         let top = self.top.iter();
-        whole["top_logprobs"] = top.map(|(token, logprob)| pair(token, *logprob)).collect();
+        whole["top_logprobs"] = top.map(|(bytes, logprob)| pair(bytes, *logprob)).collect();
         whole
     }
 }

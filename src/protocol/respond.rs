@@ -140,15 +140,22 @@ impl Prompt {
                     "a model of this family cannot be made to call a tool: tool_choice",
                 )
             })?;
+            let closing = format.reasoning_closing(&end_of(&ids, tokenizer));
+            let opening = closing.unwrap_or_default().to_owned() + &opening;
             ids.extend(tokenizer.encode(&opening, false)?);
         }
-        let end = &ids[ids.len().saturating_sub(PROMPT_END_TOKENS)..];
-        let end = tokenizer.decode(end, false);
+        let end = end_of(&ids, tokenizer);
         Ok(Self {
             parser: OutputParser::new(&format, &turn.tools, &end),
             ids,
         })
     }
+}
+
+/// The text at the end of a prompt.
+fn end_of(ids: &[u32], tokenizer: &Tokenizer) -> String {
+    let end = &ids[ids.len().saturating_sub(PROMPT_END_TOKENS)..];
+    tokenizer.decode(end, false)
 }
 
 /// Where events go.
@@ -308,14 +315,12 @@ impl Answer<'_, '_> {
 }
 
 fn token_logprob(tokenizer: &Tokenizer, id: u32, logprobs: &Logprobs) -> TokenLogprob {
-    let text = |id: u32| tokenizer.decode(&[id], false);
+    let top = logprobs.top.iter();
     TokenLogprob {
-        token: text(id),
+        bytes: tokenizer.token_bytes(id),
         logprob: logprobs.chosen,
-        top: logprobs
-            .top
-            .iter()
-            .map(|&(id, logprob)| (text(id), logprob))
+        top: top
+            .map(|&(id, logprob)| (tokenizer.token_bytes(id), logprob))
             .collect(),
     }
 }

@@ -198,6 +198,25 @@ impl Tokenizer {
         }
     }
 
+    /// The bytes that a token stands for in the middle of a text: where it holds a part of a
+    /// character, that part. Empty for an id outside the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        let once = self.decode(&[id], false);
+        if once.contains(char::REPLACEMENT_CHARACTER)
+            && !self.added.contains_key(&id)
+            && let Some(token) = self.inner.get_model().id_to_token(id)
+        {
+            let single = pipeline::fallback_byte(&token).map(|byte| vec![byte]);
+            return single
+                .or_else(|| byte_level::bytes_of(&token))
+                .unwrap_or_else(|| once.into_bytes());
+        }
+        // Some decoders leave out the space before the first token.
+        let twice = self.decode(&[id, id], false);
+        let again = twice.strip_prefix(&once).map(str::to_owned);
+        again.unwrap_or(once).into_bytes()
+    }
+
     /// Whether `decode` leaves this id out when it skips special tokens.
     pub fn is_special(&self, id: u32) -> bool {
         self.added.get(&id).is_some_and(|token| token.special)

@@ -443,7 +443,7 @@ impl TokenStage {
 }
 
 /// The byte of a token such as `<0xE5>`.
-fn fallback_byte(token: &str) -> Option<u8> {
+pub(super) fn fallback_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok())?
 }

@@ -299,9 +299,9 @@ fn a_failure_is_told_in_the_words_of_its_protocol() {
 
 fn any_part() -> impl Strategy<Value = Part> {
     let token = |token: String| TokenLogprob {
-        token: token.clone(),
+        bytes: token.clone().into_bytes(),
         logprob: -0.5,
-        top: vec![(token, -0.5), ("x".into(), -2.0)],
+        top: vec![(token.into_bytes(), -0.5), (b"x".into(), -2.0)],
     };
     prop_oneof![
         "[a-zü\"\n]{1,4}".prop_map(Part::Reasoning),

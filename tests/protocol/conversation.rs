@@ -1,0 +1,128 @@
+//! The real test model in a conversation of three turns, in each protocol.
+
+use mlxb::{LoadOptions, Model, Protocol, RespondOptions, ResponseStore};
+use serde_json::{Value, json};
+
+use crate::{PROTOCOLS, respond, streamed_text, support::test_model, text_of};
+
+const QUESTIONS: [&str; 3] = [
+    "What is the capital of Japan?",
+    "And what is the capital of Italy?",
+    "Which of the two cities is larger?",
+];
+const MAX_TOKENS: u32 = 16;
+
+/// What each protocol calls the conversation so far, ready for the next question.
+struct Conversation {
+    protocol: Protocol,
+    messages: Vec<Value>,
+}
+
+impl Conversation {
+    fn request(&mut self, question: &str) -> Value {
+        self.messages
+            .push(json!({"role": "user", "content": question}));
+        let (messages, limit) = match self.protocol {
+            Protocol::Responses => ("input", "max_output_tokens"),
+            _ => ("messages", "max_tokens"),
+        };
+        json!({"model": "smol", messages: self.messages, limit: MAX_TOKENS, "temperature": 0})
+    }
+
+    fn add(&mut self, response: &Value) {
+        match self.protocol {
+            Protocol::ChatCompletions => {
+                self.messages
+                    .push(response["choices"][0]["message"].clone());
+            }
+            Protocol::Messages => {
+                let content = &response["content"];
+                self.messages
+                    .push(json!({"role": "assistant", "content": content}));
+            }
+            _ => self
+                .messages
+                .extend_from_slice(response["output"].as_array().unwrap()),
+        }
+    }
+}
+
+#[test]
+fn three_turns_say_the_same_in_each_protocol_streamed_and_not() {
+    let model = Model::load(test_model("f32"), LoadOptions::default()).unwrap();
+    let mut said: Vec<Vec<String>> = Vec::new();
+    for protocol in PROTOCOLS {
+        let messages = Vec::new();
+        let mut conversation = Conversation { protocol, messages };
+        let mut texts = Vec::new();
+        for question in QUESTIONS {
+            let request = conversation.request(question);
+            let options = RespondOptions::default();
+            let (events, streamed) = respond(&model, protocol, &request, &options).unwrap();
+            let whole = model
+                .respond(protocol, &request.to_string(), &options, None)
+                .unwrap();
+            let whole: Value = serde_json::from_str(&whole).unwrap();
+            let text = text_of(protocol, &whole);
+            assert_eq!(text_of(protocol, &streamed), text);
+            assert_eq!(streamed_text(protocol, &events), text);
+            assert_eq!(streamed["usage"], whole["usage"]);
+            conversation.add(&whole);
+            texts.push(text);
+        }
+        said.push(texts);
+    }
+    assert_eq!(said[0][0], "The capital of Japan is Tokyo.");
+    assert!(said[0][1].contains("Rome"), "{said:?}");
+    assert_eq!(said[1], said[0]);
+    assert_eq!(said[2], said[0]);
+
+    // The same once more, from response to response.
+    let store = ResponseStore::new();
+    let options = RespondOptions {
+        store: Some(&store),
+        ..RespondOptions::default()
+    };
+    let mut previous = Value::Null;
+    for (question, text) in QUESTIONS.iter().zip(&said[0]) {
+        let request = json!({"input": question, "previous_response_id": previous,
+            "max_output_tokens": MAX_TOKENS, "temperature": 0});
+        let (_, response) = respond(&model, Protocol::Responses, &request, &options).unwrap();
+        assert_eq!(text_of(Protocol::Responses, &response), *text);
+        previous = response["id"].clone();
+    }
+    assert_eq!(store.len(), 3);
+}
+
+#[test]
+fn the_bytes_of_the_tokens_are_the_text() {
+    let model = Model::load(test_model("f32"), LoadOptions::default()).unwrap();
+    let question = "Repeat exactly: 日本 🙂 ok";
+    let request = json!({"messages": [{"role": "user", "content": question}], "max_tokens": 16,
+        "logprobs": true, "top_logprobs": 3});
+    let options = RespondOptions::default();
+    let (events, whole) = respond(&model, Protocol::ChatCompletions, &request, &options).unwrap();
+    let bytes = |tokens: &Value| -> Vec<u8> {
+        let tokens = tokens.as_array().into_iter().flatten();
+        let bytes = tokens.flat_map(|token| token["bytes"].as_array().unwrap());
+        bytes.map(|byte| byte.as_u64().unwrap() as u8).collect()
+    };
+    let choice = &whole["choices"][0];
+    let content = choice["message"]["content"].as_str().unwrap();
+    assert!(content.contains("日本"), "{content}");
+    let tokens = &choice["logprobs"]["content"];
+    let whole = bytes(tokens);
+    // The limit may cut a character.
+    assert_eq!(String::from_utf8_lossy(&whole), content);
+    let parts: Vec<u8> = events
+        .iter()
+        .flat_map(|(_, event)| bytes(&event["choices"][0]["logprobs"]["content"]))
+        .collect();
+    assert_eq!(parts, whole);
+    let split = |token: &Value| std::str::from_utf8(&bytes(&json!([token]))).is_err();
+    assert!(tokens.as_array().unwrap().iter().any(split));
+    for token in tokens.as_array().unwrap() {
+        assert_eq!(token["top_logprobs"].as_array().unwrap().len(), 3);
+        assert_eq!(token["logprob"], token["top_logprobs"][0]["logprob"]);
+    }
+}
