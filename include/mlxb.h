@@ -112,7 +112,7 @@ typedef enum mlxb_status {
     MLXB_GRAMMAR = 42,
     /** The tokens do not fit the model's context. */
     MLXB_CONTEXT_FULL = 43,
-    /** The protocol request is malformed. */
+    /** The request in a wire protocol is malformed, or asks for what is not done here. */
     MLXB_PROTOCOL = 44,
     /** MLX reported an error. */
     MLXB_BACKEND = 50,

@@ -10,7 +10,7 @@ const QUESTIONS: [&str; 3] = [
     "And what is the capital of Italy?",
     "Which of the two cities is larger?",
 ];
-const MAX_TOKENS: u32 = 16;
+const MAX_TOKENS: u32 = 10;
 
 /// What each protocol calls the conversation so far, ready for the next question.
 struct Conversation {
