@@ -9,11 +9,11 @@
  * status, the objects involved are in a defined state, and the function's comment says which.
  * Messages and log lines hold no prompt and no generated text.
  *
- * Handles. Opaque, made and freed by the library only. A function named _free or _release is
- * the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
+ * Handles. Opaque, made and freed by the library only. A function named _free, _close or _release
+ * is the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
  * on, so any order of freeing is fine.
  *
- * Threads. Models and cancel objects may be used from all threads at once; kvs, strings and
+ * Threads. Models, caches and cancel objects may be used from all threads at once; kvs, strings and
  * errors by one thread at a time. A kv in use answers MLXB_BUSY.
  *
  * Text. Names and paths are NUL-terminated UTF-8, other text is pointer and length. Text out is
@@ -622,6 +622,298 @@ mlxb_status mlxb_kv_bytes(const mlxb_kv *kv, uint64_t *bytes, mlxb_error **error
  */
 void mlxb_kv_free(mlxb_kv *kv);
 
+/* ---- Prompt cache ----------------------------------------------------------------------------- */
+
+/**
+ * KV states by the tokens that led to them: in memory, and on disk where they survive the
+ * process. All its functions may be called from several threads at once.
+ *
+ * States of different models never mix, nor do those of different namespaces, names that the
+ * caller chooses: a user, a document, a tenant. A model is known by the bytes of its files, so
+ * one cache and one folder serve any number of models.
+ */
+typedef struct mlxb_cache mlxb_cache;
+
+/**
+ * Sees an entry that is about to be evicted from memory, alive, before it goes to disk: `ns` is
+ * the namespace that it was put under, `kv` its state, both for the call only. Called on the
+ * thread whose call evicts; it may call any function of the library, and cannot stop the
+ * eviction. It must not throw or longjmp, nor free `kv`.
+ */
+typedef void (*mlxb_evict_fn)(void *user_data, mlxb_str ns, const mlxb_kv *kv);
+
+/** How to open a cache. Prepare it with mlxb_cache_options_init, then set what you need. */
+typedef struct mlxb_cache_options {
+    /** sizeof(mlxb_cache_options). */
+    size_t struct_size;
+    /**
+     * Bytes of states to keep in memory; -1: 2 GiB. A state larger than this goes to disk at
+     * once.
+     */
+    int64_t memory_bytes;
+    /**
+     * The folder for states on disk, which is made where there is none; NULL to keep none.
+     * Several processes may use one at a time.
+     */
+    const char *disk_dir;
+    /**
+     * Bytes that everything in the folder may take; -1: 16 GiB. The least recently used states
+     * go first, whichever model they are of.
+     */
+    int64_t disk_bytes;
+    /** Whether what is read from disk is checked against its checksums; -1: yes. */
+    int32_t verify;
+    /**
+     * Seconds without use after which a state goes from memory to disk, where it stays
+     * reachable; INFINITY: never; NaN: 600. Without a folder it stays in memory.
+     */
+    double idle_seconds;
+    /**
+     * Sees each entry before it is evicted; may be NULL. Not called by mlxb_cache_clear, for
+     * idle entries, and for those whose model has been freed.
+     */
+    mlxb_evict_fn on_evict;
+    /**
+     * Passed to on_evict. It must stay valid until the cache is closed and no generation uses
+     * it any more.
+     */
+    void *user_data;
+} mlxb_cache_options;
+
+/** How much of a prompt a cache holds. Set struct_size, the library fills in the rest. */
+typedef struct mlxb_cache_match {
+    /** sizeof(mlxb_cache_match). */
+    size_t struct_size;
+    /** Tokens that need not be run thanks to a state in memory. */
+    uint64_t memory_prefix;
+    /** Tokens that need not be run thanks to a state on disk. */
+    uint64_t disk_prefix;
+    /** Bytes of the state in memory; 0 where none serves, or somebody else extends it. */
+    uint64_t bytes;
+} mlxb_cache_match;
+
+/**
+ * What a cache holds and has done. Counts are since it was opened. Set struct_size, the library
+ * fills in the rest.
+ */
+typedef struct mlxb_cache_stats {
+    /** sizeof(mlxb_cache_stats). */
+    size_t struct_size;
+    /** Entries in memory. */
+    uint64_t entries;
+    /** Bytes of their states. What entries share counts once. */
+    uint64_t memory_bytes;
+    /** Bytes that finding them takes. */
+    uint64_t index_bytes;
+    /** Bytes of the states on disk, those of other models included. */
+    uint64_t disk_bytes;
+    /** Files that they are in. */
+    uint64_t disk_files;
+    /** States that wait to be written. */
+    uint64_t pending_writes;
+    /** Takes and generations that found something. */
+    uint64_t hits;
+    /** Takes and generations that found nothing. */
+    uint64_t misses;
+    /** Tokens that needed not be run thanks to the hits. */
+    uint64_t reused_tokens;
+    /** States read from disk. */
+    uint64_t restores;
+    /** How long the last of these took. */
+    double last_restore_seconds;
+    /** States that left memory for others. */
+    uint64_t evictions;
+    /** States larger than memory_bytes, which went to disk at once, or nowhere. */
+    uint64_t oversized;
+    /** States written to disk, in whole or the part that was new. */
+    uint64_t writes;
+    /** Bytes of these. */
+    uint64_t written_bytes;
+    /** Writes that were given up since too many waited. */
+    uint64_t dropped_writes;
+    /** Writes that failed; the log says why. */
+    uint64_t failed_writes;
+} mlxb_cache_stats;
+
+/**
+ * Sets all fields to "unset".
+ *
+ * @param struct_size    sizeof(mlxb_cache_options).
+ *
+ * Thread: any. Since 0.1.0.
+ */
+void mlxb_cache_options_init(mlxb_cache_options *options, size_t struct_size);
+
+/**
+ * Opens a cache.
+ *
+ * @param options    How; NULL: 2 GiB in memory, nothing on disk.
+ * @param out        The cache; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or MLXB_VERSION_MISMATCH for the
+ *         options; MLXB_IO and the like for a folder that cannot be used.
+ *
+ * Ownership: close `*out` with mlxb_cache_close. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_open(const mlxb_cache_options *options,
+                            mlxb_cache **out,
+                            mlxb_error **error);
+
+/**
+ * Closes a cache; NULL is ignored. What is not on disk yet is written first, so this may take
+ * a while. Generations that use the cache go on, and it is closed with the last of them.
+ *
+ * Ownership: consumes `cache`. Thread: any, but no other use of it at the same time. Since 0.1.0.
+ */
+void mlxb_cache_close(mlxb_cache *cache);
+
+/**
+ * Keeps a state under its tokens and a namespace. The two share memory until `kv` is extended.
+ * An entry of the same tokens is replaced, and entries that are prefixes of it are dropped, since
+ * it serves in their place. Then the least recently used entries are evicted until all fit.
+ *
+ * @param ns    The namespace; NULL is "".
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for a state without tokens; MLXB_INVALID_UTF8; MLXB_BUSY
+ *         while a generation uses it; MLXB_POISONED; MLXB_UNSUPPORTED in a forked process, or
+ *         when a file of the model has changed since it was loaded. On a failure nothing changes.
+ *
+ * Ownership: `kv` stays the caller's. Thread: any; never waits for the engine or a file, but for
+ * the first use of a model, whose files may have to be read. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_put(const mlxb_cache *cache,
+                           const char *ns,
+                           const mlxb_kv *kv,
+                           mlxb_error **error);
+
+/**
+ * Takes the state that saves most of running `tokens`, from memory or from disk. At least the
+ * last token always remains to be run. An entry whose tokens are all used is moved out; of a
+ * longer one a shortened copy is made, which shares its memory. Give the state and the rest of
+ * the tokens to mlxb_generate, and put it back afterwards. Setting `cache` in
+ * mlxb_generate_options does all of that.
+ *
+ * @param model     The model that is to go on from the state.
+ * @param ns        The namespace; NULL is "".
+ * @param tokens    The prompt.
+ * @param count     Ids at `tokens`.
+ * @param out       The state; NULL when nothing serves, and on a failure.
+ * @return MLXB_OK, also when nothing serves; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8;
+ *         MLXB_UNSUPPORTED as for mlxb_cache_put. What is damaged on disk is a miss and a line
+ *         in the log.
+ *
+ * Ownership: free `*out` with mlxb_kv_free. Thread: any; waits for the disk when the state comes
+ * from there, and for the running step when a generation has it. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_take(const mlxb_cache *cache,
+                            const mlxb_model *model,
+                            const char *ns,
+                            const uint32_t *tokens,
+                            size_t count,
+                            mlxb_kv **out,
+                            mlxb_error **error);
+
+/**
+ * Tells how much of `tokens` could be reused. Changes nothing: neither what is evicted next nor
+ * the statistics.
+ *
+ * @param ns        The namespace; NULL is "".
+ * @param tokens    The prompt.
+ * @param count     Ids at `tokens`.
+ * @param out       Filled in.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
+ *         mlxb_cache_put.
+ *
+ * Thread: any; waits for nobody. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_peek(const mlxb_cache *cache,
+                            const mlxb_model *model,
+                            const char *ns,
+                            const uint32_t *tokens,
+                            size_t count,
+                            mlxb_cache_match *out,
+                            mlxb_error **error);
+
+/**
+ * Tells whether exactly these tokens are an entry in memory, or all on disk. Changes nothing.
+ *
+ * @param ns        The namespace; NULL is "".
+ * @param tokens    The sequence.
+ * @param count     Ids at `tokens`.
+ * @param found     The answer; false on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
+ *         mlxb_cache_put.
+ *
+ * Thread: any; waits for nobody. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_find_exact(const mlxb_cache *cache,
+                                  const mlxb_model *model,
+                                  const char *ns,
+                                  const uint32_t *tokens,
+                                  size_t count,
+                                  bool *found,
+                                  mlxb_error **error);
+
+/**
+ * Returns when everything that is to be on disk is there; without a folder at once.
+ *
+ * @return MLXB_OK; MLXB_NO_SPACE, MLXB_IO and the like when something could not be written:
+ *         everything else is; MLXB_BUSY on the cache's own thread, as in a log callback;
+ *         MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked process.
+ *
+ * Thread: any; waits for the engine and the disk. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_flush(const mlxb_cache *cache, mlxb_error **error);
+
+/**
+ * Evicts the least recently used entries until at most `memory_bytes` are in memory, and returns
+ * when they are on disk, where they stay reachable. Call it when the system warns of memory
+ * pressure.
+ *
+ * @param freed_bytes    How many bytes left memory; may be NULL.
+ * @return MLXB_OK; as mlxb_cache_flush when something could not be written, with the memory
+ *         free nevertheless.
+ *
+ * Thread: any; waits for the engine and the disk. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_trim(const mlxb_cache *cache,
+                            uint64_t memory_bytes,
+                            uint64_t *freed_bytes,
+                            mlxb_error **error);
+
+/**
+ * Forgets all entries in memory: they are neither shown to on_evict nor written. What is on disk,
+ * or on its way there, stays.
+ *
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked process.
+ *
+ * Thread: any; waits for nobody. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_clear(const mlxb_cache *cache, mlxb_error **error);
+
+/**
+ * Removes all states on disk, those of other models and other programs in the folder included.
+ *
+ * @param freed_bytes    How many bytes they were; may be NULL.
+ * @return MLXB_OK; MLXB_IO and the like; MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked
+ *         process.
+ *
+ * Thread: any; waits for the disk. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_clear_disk(const mlxb_cache *cache,
+                                  uint64_t *freed_bytes,
+                                  mlxb_error **error);
+
+/**
+ * Tells what a cache holds and has done: the numbers of a settings page.
+ *
+ * @param out    Filled in.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked process.
+ *
+ * Thread: any; waits for nobody. Since 0.1.0.
+ */
+mlxb_status mlxb_cache_stats_get(const mlxb_cache *cache,
+                                 mlxb_cache_stats *out,
+                                 mlxb_error **error);
+
 /* ---- Generation ------------------------------------------------------------------------------- */
 
 /** Why a generation ended. New values may appear in later versions. */
@@ -733,6 +1025,13 @@ typedef struct mlxb_generate_options {
     int32_t prefill_chunk;
     /** Looked at before each step and each event. May be NULL. */
     const mlxb_cancel *cancel;
+    /**
+     * Where the state of the prompt's first tokens is looked for, and the state at the end is
+     * put, however the generation ends. May be NULL; not together with a kv.
+     */
+    const mlxb_cache *cache;
+    /** The cache's namespace to use; NULL is "". */
+    const char *cache_namespace;
 } mlxb_generate_options;
 
 /** How a generation went. Set struct_size, the library fills in the rest. */
@@ -745,7 +1044,7 @@ typedef struct mlxb_generate_result {
     int32_t stop_index;
     /** Tokens before the answer: those of the kv and of the prompt. */
     uint64_t prompt_tokens;
-    /** How many of these the kv held already. */
+    /** How many of these needed not be run: the kv or the cache held their state. */
     uint64_t reused_tokens;
     /** Tokens told by MLXB_EVENT_TOKEN, or that would have been told. */
     uint64_t generated_tokens;
@@ -753,6 +1052,8 @@ typedef struct mlxb_generate_result {
     double prefill_seconds;
     /** From the first token to the end. */
     double decode_seconds;
+    /** How many of the reused tokens were read from the cache's disk. */
+    uint64_t restored_tokens;
 } mlxb_generate_result;
 
 /**

@@ -20,12 +20,13 @@ mod snapshot;
 mod supported;
 mod tokenizer;
 
+pub use cache::{Cache, CacheOptions, CacheStatistics, DiskOptions, Match, OnEvict};
 pub use cancel::{Cancel, Flow};
 pub use chat::{ChatTemplate, ChatTokens, Clock};
 pub use error::{Error, Kind, Result};
 pub use generate::{
-    DEFAULT_PENALTY_CONTEXT, DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions, Generated,
-    Logprobs, Penalties, Penalty, Sampling,
+    CacheUse, DEFAULT_PENALTY_CONTEXT, DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions,
+    Generated, Logprobs, Penalties, Penalty, Sampling,
 };
 pub use model::{DeviceKind, Kv, LoadOptions, Model, ModelInfo};
 pub use protocol::{OnWireEvent, Protocol, RespondOptions, ResponseStore};

@@ -384,6 +384,19 @@ pub(crate) fn slice_rows(array: &Array, from: i32, to: i32) -> MlxResult {
     })
 }
 
+/// The bytes of rows `[from, to)` of axis 2 of a four-dimensional array, evaluated.
+pub(crate) fn row_bytes(array: &Array, from: i32, to: i32) -> MlxResult<Vec<u8>> {
+    let rows = slice_rows(array, from, to)?.contiguous()?;
+    rows.eval()?;
+    // SAFETY: the handle is live.
+    let data = unsafe { mlx_sys::mlx_array_data_uint8(rows.as_ptr()) };
+    if data.is_null() || rows.nbytes() == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: an evaluated array in row order, whose bytes stay there while `rows` lives.
+    Ok(unsafe { std::slice::from_raw_parts(data, rows.nbytes()) }.to_vec())
+}
+
 /// `array` with rows `[from, from + update's rows)` of axis 2 replaced. Consumes the array, so
 /// that MLX may write in place when nobody else holds it.
 pub(crate) fn replace_rows(array: Array, update: &Array, from: i32) -> MlxResult {

@@ -45,7 +45,8 @@ pub(crate) trait Task: Send {
 pub(crate) enum Progress {
     /// More to do.
     Again,
-    /// Nothing to do until the owner makes room and calls [`Engine::wake`].
+    /// Nothing to do until somebody calls [`Engine::wake`]: the owner who made room, or the task
+    /// whose results this one waits for.
     Waiting,
     /// Finished: the task is dropped.
     Done,
@@ -110,6 +111,13 @@ fn run_later(work: Work) -> Result<(), Work> {
         })
 }
 
+/// Has the engine, if it runs, look again at the tasks that wait.
+pub(crate) fn wake() {
+    if let Some(engine) = ENGINE.get() {
+        engine.wake();
+    }
+}
+
 impl Engine {
     fn launch() -> Result<Self> {
         let (commands, inbox) = unbounded();
@@ -159,7 +167,7 @@ impl Engine {
         self.send(Command::Start(task))
     }
 
-    /// Has the engine look again at the tasks that wait for room.
+    /// Has the engine look again at the tasks that wait.
     pub(crate) fn wake(&self) {
         // Once the engine has stopped there is nothing to wake.
         let _ = self.commands.send(Command::Wake);

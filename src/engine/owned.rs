@@ -27,6 +27,13 @@ impl<T: Send + 'static> Owned<T> {
     }
 }
 
+/// For values that hold nothing of MLX to begin with.
+impl<T: Default + Send + 'static> Default for Owned<T> {
+    fn default() -> Self {
+        Self(ManuallyDrop::new(T::default()))
+    }
+}
+
 impl<T: Send + 'static> Drop for Owned<T> {
     fn drop(&mut self) {
         // SAFETY: this is the drop, so the value is taken once.

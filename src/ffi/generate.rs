@@ -6,16 +6,16 @@ use std::{
 };
 
 use super::{
-    CBool, Callback, SizedStruct, array, guard, init_struct, mlxb_cancel, mlxb_error, mlxb_event,
-    mlxb_event_fn, mlxb_event_kind, mlxb_kv, mlxb_model, mlxb_status, read_struct, required,
-    string, text, write_struct,
+    CBool, Callback, SizedStruct, array, guard, init_struct, mlxb_cache, mlxb_cancel, mlxb_error,
+    mlxb_event, mlxb_event_fn, mlxb_event_kind, mlxb_kv, mlxb_model, mlxb_status, read_struct,
+    required, string, text, write_struct,
 };
 use crate::{
     cancel::Flow,
     error::{Error, Kind, Result},
     generate::{
-        DEFAULT_PENALTY_CONTEXT, DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions, Generated,
-        Penalties, Penalty, Sampling,
+        CacheUse, DEFAULT_PENALTY_CONTEXT, DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions,
+        Generated, Penalties, Penalty, Sampling,
     },
     model::Model,
 };
@@ -113,6 +113,11 @@ pub struct mlxb_generate_options {
     pub prefill_chunk: i32,
     /// Looked at before each step and each event. May be NULL.
     pub cancel: *const mlxb_cancel,
+    /// Where the state of the prompt's first tokens is looked for, and the state at the end is
+    /// put, however the generation ends. May be NULL; not together with a kv.
+    pub cache: *const mlxb_cache,
+    /// The cache's namespace to use; NULL is "".
+    pub cache_namespace: *const c_char,
 }
 
 // SAFETY: repr(C), struct_size first, numbers, pointers, and a flag that takes any byte.
@@ -150,6 +155,8 @@ unsafe impl SizedStruct for mlxb_generate_options {
             logprobs: -1,
             prefill_chunk: -1,
             cancel: std::ptr::null(),
+            cache: std::ptr::null(),
+            cache_namespace: std::ptr::null(),
         }
     }
 }
@@ -166,7 +173,7 @@ pub struct mlxb_generate_result {
     pub stop_index: i32,
     /// Tokens before the answer: those of the kv and of the prompt.
     pub prompt_tokens: u64,
-    /// How many of these the kv held already.
+    /// How many of these needed not be run: the kv or the cache held their state.
     pub reused_tokens: u64,
     /// Tokens told by MLXB_EVENT_TOKEN, or that would have been told.
     pub generated_tokens: u64,
@@ -174,6 +181,8 @@ pub struct mlxb_generate_result {
     pub prefill_seconds: f64,
     /// From the first token to the end.
     pub decode_seconds: f64,
+    /// How many of the reused tokens were read from the cache's disk.
+    pub restored_tokens: u64,
 }
 
 // SAFETY: repr(C), struct_size first, numbers only.
@@ -188,6 +197,7 @@ unsafe impl SizedStruct for mlxb_generate_result {
             generated_tokens: 0,
             prefill_seconds: 0.0,
             decode_seconds: 0.0,
+            restored_tokens: 0,
         }
     }
 }
@@ -212,6 +222,7 @@ impl From<Generated> for mlxb_generate_result {
             generated_tokens: generated.generated_tokens as u64,
             prefill_seconds: generated.prefill.as_secs_f64(),
             decode_seconds: generated.decode.as_secs_f64(),
+            restored_tokens: generated.restored_tokens as u64,
             ..SizedStruct::unset()
         }
     }
@@ -353,7 +364,7 @@ fn pointer_to<T>(values: &[T]) -> *const T {
 /// The pointers in `options` are valid.
 unsafe fn convert(options: &mlxb_generate_options, model: &Model) -> Result<GenerateOptions> {
     // SAFETY: the caller's promise, for all pointers.
-    let (stop, stop_tokens, bias_tokens, bias_values, cancel) = unsafe {
+    let (stop, stop_tokens, bias_tokens, bias_values, cancel, cache, namespace) = unsafe {
         (
             array(options.stop, options.stop_count, "options.stop")?,
             array(
@@ -372,6 +383,8 @@ unsafe fn convert(options: &mlxb_generate_options, model: &Model) -> Result<Gene
                 "options.logit_bias_values",
             )?,
             options.cancel.as_ref(),
+            options.cache.as_ref(),
+            super::cache::namespace(options.cache_namespace)?,
         )
     };
     let defaults = model.default_sampling();
@@ -449,6 +462,10 @@ unsafe fn convert(options: &mlxb_generate_options, model: &Model) -> Result<Gene
             None => DEFAULT_PREFILL_CHUNK,
         },
         cancel: cancel.map(|cancel| cancel.0.clone()),
+        cache: cache.map(|cache| CacheUse {
+            cache: cache.0.clone(),
+            namespace: namespace.to_owned(),
+        }),
     })
 }
 

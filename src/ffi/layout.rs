@@ -3,6 +3,39 @@
 use super::*;
 
 const _: () = {
+    assert!(size_of::<mlxb_cache_match>() == 32);
+    assert!(std::mem::offset_of!(mlxb_cache_match, struct_size) == 0);
+    assert!(std::mem::offset_of!(mlxb_cache_match, memory_prefix) == 8);
+    assert!(std::mem::offset_of!(mlxb_cache_match, disk_prefix) == 16);
+    assert!(std::mem::offset_of!(mlxb_cache_match, bytes) == 24);
+    assert!(size_of::<mlxb_cache_options>() == 64);
+    assert!(std::mem::offset_of!(mlxb_cache_options, struct_size) == 0);
+    assert!(std::mem::offset_of!(mlxb_cache_options, memory_bytes) == 8);
+    assert!(std::mem::offset_of!(mlxb_cache_options, disk_dir) == 16);
+    assert!(std::mem::offset_of!(mlxb_cache_options, disk_bytes) == 24);
+    assert!(std::mem::offset_of!(mlxb_cache_options, verify) == 32);
+    assert!(std::mem::offset_of!(mlxb_cache_options, idle_seconds) == 40);
+    assert!(std::mem::offset_of!(mlxb_cache_options, on_evict) == 48);
+    assert!(std::mem::offset_of!(mlxb_cache_options, user_data) == 56);
+    assert!(size_of::<mlxb_cache_stats>() == 144);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, struct_size) == 0);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, entries) == 8);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, memory_bytes) == 16);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, index_bytes) == 24);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, disk_bytes) == 32);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, disk_files) == 40);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, pending_writes) == 48);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, hits) == 56);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, misses) == 64);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, reused_tokens) == 72);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, restores) == 80);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, last_restore_seconds) == 88);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, evictions) == 96);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, oversized) == 104);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, writes) == 112);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, written_bytes) == 120);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, dropped_writes) == 128);
+    assert!(std::mem::offset_of!(mlxb_cache_stats, failed_writes) == 136);
     assert!(size_of::<mlxb_device>() == 4);
     assert!(size_of::<mlxb_dtype>() == 4);
     assert!(size_of::<mlxb_event>() == 80);
@@ -52,7 +85,7 @@ const _: () = {
     assert!(std::mem::offset_of!(mlxb_gc_result, ref_count) == 24);
     assert!(std::mem::offset_of!(mlxb_gc_result, bytes) == 32);
     assert!(std::mem::offset_of!(mlxb_gc_result, left_count) == 40);
-    assert!(size_of::<mlxb_generate_options>() == 192);
+    assert!(size_of::<mlxb_generate_options>() == 208);
     assert!(std::mem::offset_of!(mlxb_generate_options, struct_size) == 0);
     assert!(std::mem::offset_of!(mlxb_generate_options, tokens) == 8);
     assert!(std::mem::offset_of!(mlxb_generate_options, token_count) == 16);
@@ -84,7 +117,9 @@ const _: () = {
     assert!(std::mem::offset_of!(mlxb_generate_options, logprobs) == 176);
     assert!(std::mem::offset_of!(mlxb_generate_options, prefill_chunk) == 180);
     assert!(std::mem::offset_of!(mlxb_generate_options, cancel) == 184);
-    assert!(size_of::<mlxb_generate_result>() == 56);
+    assert!(std::mem::offset_of!(mlxb_generate_options, cache) == 192);
+    assert!(std::mem::offset_of!(mlxb_generate_options, cache_namespace) == 200);
+    assert!(size_of::<mlxb_generate_result>() == 64);
     assert!(std::mem::offset_of!(mlxb_generate_result, struct_size) == 0);
     assert!(std::mem::offset_of!(mlxb_generate_result, finish) == 8);
     assert!(std::mem::offset_of!(mlxb_generate_result, stop_index) == 12);
@@ -93,6 +128,7 @@ const _: () = {
     assert!(std::mem::offset_of!(mlxb_generate_result, generated_tokens) == 32);
     assert!(std::mem::offset_of!(mlxb_generate_result, prefill_seconds) == 40);
     assert!(std::mem::offset_of!(mlxb_generate_result, decode_seconds) == 48);
+    assert!(std::mem::offset_of!(mlxb_generate_result, restored_tokens) == 56);
     assert!(size_of::<mlxb_list_options>() == 32);
     assert!(std::mem::offset_of!(mlxb_list_options, struct_size) == 0);
     assert!(std::mem::offset_of!(mlxb_list_options, query) == 8);

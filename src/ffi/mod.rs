@@ -13,11 +13,11 @@
 //! status, the objects involved are in a defined state, and the function's comment says which.
 //! Messages and log lines hold no prompt and no generated text.
 //!
-//! Handles. Opaque, made and freed by the library only. A function named _free or _release is
-//! the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
+//! Handles. Opaque, made and freed by the library only. A function named _free, _close or _release
+//! is the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
 //! on, so any order of freeing is fine.
 //!
-//! Threads. Models and cancel objects may be used from all threads at once; kvs, strings and
+//! Threads. Models, caches and cancel objects may be used from all threads at once; kvs, strings and
 //! errors by one thread at a time. A kv in use answers MLXB_BUSY.
 //!
 //! Text. Names and paths are NUL-terminated UTF-8, other text is pointer and length. Text out is
@@ -43,6 +43,7 @@
 )]
 
 mod arguments;
+mod cache;
 mod cancel;
 mod chat;
 mod error;
@@ -63,6 +64,6 @@ pub(crate) use arguments::*;
 pub(crate) use error::{guard, guard_plain};
 pub(crate) use event::Callback;
 pub use {
-    cancel::*, chat::*, error::*, event::*, generate::*, kv::*, log::*, memory::*, model::*,
-    quantize::*, registry::*, status::*, string::*, version::*,
+    cache::*, cancel::*, chat::*, error::*, event::*, generate::*, kv::*, log::*, memory::*,
+    model::*, quantize::*, registry::*, status::*, string::*, version::*,
 };

@@ -19,7 +19,7 @@ use crate::{
     error::{Error, Kind, Result},
     footprint::Request,
     memory::{self, Admission},
-    model::{LayerCache, LoadedModel, State},
+    model::{LayerCache, LoadedModel, Loan, Running, Source, State},
 };
 
 /// Decoded tokens after which MLX's allocator gives back what it keeps, as in mlx-lm.
@@ -27,7 +27,7 @@ const CLEAR_EVERY: u64 = 256;
 
 /// What the engine tells the caller.
 pub(crate) enum Update {
-    /// So many prompt tokens have been run.
+    /// So many prompt tokens have been run, or need not be.
     Prefill { done: usize },
     /// A sampled token.
     Token {
@@ -40,14 +40,17 @@ pub(crate) enum Update {
     Ended(Ended),
 }
 
-/// The most updates that one step tells: the end of the prefill and the first token.
-const UPDATES_A_STEP: usize = 2;
+/// The most updates that one step tells: what need not be run, the end of the prefill and the
+/// first token.
+const UPDATES_A_STEP: usize = 3;
 
 /// How a generation ended on the engine's side.
 pub(crate) struct Ended {
     pub(crate) reason: Result<EndReason>,
     /// What is left: of the tokens before, the prompt and the answer, those that were run.
     pub(crate) state: State,
+    /// Tokens of the context that were there already.
+    pub(crate) reused: usize,
     pub(crate) prefill: Duration,
     pub(crate) decode: Duration,
 }
@@ -68,11 +71,13 @@ pub(crate) enum EndReason {
 /// What to generate. All checked by the caller's side.
 pub(crate) struct Job {
     pub(crate) model: Arc<LoadedModel>,
-    /// What the prompt continues.
-    pub(crate) state: State,
-    /// The state's tokens and the prompt, of which there is at least one token.
+    /// What holds the first tokens of the context already: never all of them.
+    pub(crate) source: Source,
+    /// What the answer continues: at least one token.
     pub(crate) context: Vec<u32>,
-    pub(crate) prompt_tokens: usize,
+    /// Where in the context the prompt begins that the caller is told about.
+    pub(crate) prompt_start: usize,
+    pub(crate) running: Arc<Running>,
     /// Ends the answer like an end token of the model.
     pub(crate) stop_tokens: Vec<u32>,
     pub(crate) prefill_chunk: usize,
@@ -91,12 +96,12 @@ pub(crate) struct Decode {
     stage: Stage,
     /// From the first step on.
     admitted: Option<(Request, Admission)>,
-    layers: Vec<LayerCache>,
-    /// Everything that the host knows: the state's tokens, the prompt, the answer so far.
+    /// Everything that the host knows: the prompt and all before it, the answer so far.
     context: Vec<u32>,
     answer_start: usize,
-    /// Tokens of the request that the layers have seen: of the prompt, then generated ones.
-    fed_tokens: usize,
+    reused: usize,
+    /// Tokens that the layers have seen: of the context, then generated ones.
+    fed: usize,
     generated: u64,
     started: Instant,
     first_token: Option<Instant>,
@@ -120,8 +125,8 @@ impl Decode {
             job,
             stage: Stage::Start,
             admitted: None,
-            layers: Vec::new(),
-            fed_tokens: 0,
+            reused: 0,
+            fed: 0,
             generated: 0,
             started: Instant::now(),
             first_token: None,
@@ -170,24 +175,42 @@ impl Decode {
         }
     }
 
-    /// Asks for the memory of the whole request, then opens the state. Done here and not by the
-    /// caller, since only between steps the memory in use holds no intermediate results of others.
-    fn start(&mut self, mlx: &Mlx) -> Result<()> {
-        let Job { state, .. } = &self.job;
+    /// Opens the source and asks for the memory of the whole request. False while the source is
+    /// not there yet. Done here and not by the caller, since only between steps the memory in use
+    /// holds no intermediate results of others.
+    fn start(&mut self, mlx: &Mlx) -> Result<bool> {
+        let (loan, kept, is_shared) = match &self.job.source {
+            Source::State(state) => (None, state.tokens.len(), state.is_shared()),
+            Source::Running(running, token_count) => match running.borrow(*token_count, mlx) {
+                Loan::Wait => return Ok(false),
+                Loan::Now(layers, kept) => (Some(layers), kept, true),
+            },
+        };
         let request = Request {
-            kept: state.tokens.len() as u64,
-            is_shared: state.is_shared(),
-            prompt: self.job.prompt_tokens as u64,
+            kept: kept as u64,
+            is_shared,
+            prompt: (self.context.len() - kept) as u64,
             chunk: self.job.prefill_chunk as u64,
             answer: self.job.admitted_tokens,
         };
         let need = self.job.model.shape.need(&request);
         let admission = memory::admit("the request", need, mlx)?;
         self.admitted = Some((request, admission));
-        let state = std::mem::take(&mut self.job.state);
-        self.layers = state.into_layers(&self.job.model, mlx);
+        let layers = match (loan, std::mem::take(&mut self.job.source)) {
+            (Some(layers), _) if kept > 0 => layers,
+            (None, Source::State(state)) => state.into_layers(&self.job.model, mlx),
+            _ => self.job.model.network(mlx).new_cache(),
+        };
+        *self.job.running.layers(mlx) = layers;
+        (self.reused, self.fed) = (kept, kept);
+        self.job.running.has_fed(kept, mlx);
         self.stage = Stage::Prefill;
-        Ok(())
+        if kept > self.job.prompt_start {
+            self.tell(Update::Prefill {
+                done: kept - self.job.prompt_start,
+            });
+        }
+        Ok(true)
     }
 
     /// A chunk of all but the last prompt token; with the last chunk the last token, too, which
@@ -195,21 +218,21 @@ impl Decode {
     /// over between them by the long steps of others.
     fn prefill(&mut self, mlx: &Mlx) -> Result<()> {
         self.stage = Stage::Prefill;
-        let prompt_start = self.context.len() - self.job.prompt_tokens;
-        let before_last = self.job.prompt_tokens - 1;
-        let chunk = self.job.prefill_chunk.min(before_last - self.fed_tokens);
+        let before_last = self.context.len() - 1;
+        let chunk = self.job.prefill_chunk.min(before_last - self.fed);
         if chunk > 0 {
-            let from = prompt_start + self.fed_tokens;
-            let ids = ids(&self.context[from..from + chunk]);
+            let ids = ids(&self.context[self.fed..self.fed + chunk]);
             let network = self.job.model.network(mlx);
-            network.forward(&ids, &mut self.layers)?;
-            transforms::eval(self.layers.iter().flat_map(LayerCache::arrays))?;
-            self.has_fed(chunk);
+            let mut layers = self.job.running.layers(mlx);
+            network.forward(&ids, &mut layers)?;
+            transforms::eval(layers.iter().flat_map(LayerCache::arrays))?;
+            drop(layers);
+            self.has_fed(chunk, mlx);
             mlx_rs::memory::clear_cache()?;
             self.tell(Update::Prefill {
-                done: self.fed_tokens,
+                done: self.fed - self.job.prompt_start,
             });
-            if self.fed_tokens < before_last || self.should_end().is_some() {
+            if self.fed < before_last || self.should_end().is_some() {
                 return Ok(());
             }
         }
@@ -222,12 +245,12 @@ impl Decode {
         self.decode(&drawn, mlx)
     }
 
-    fn has_fed(&mut self, count: usize) {
-        self.fed_tokens += count;
+    fn has_fed(&mut self, count: usize, mlx: &Mlx) {
+        self.fed += count;
+        self.job.running.has_fed(self.fed, mlx);
         if let Some((request, admission)) = &self.admitted {
-            let token_count = request.kept + self.fed_tokens as u64;
             let shape = &self.job.model.shape;
-            admission.has_grown_to(shape.added_bytes(request, token_count));
+            admission.has_grown_to(shape.added_bytes(request, self.fed as u64));
         }
     }
 
@@ -269,7 +292,7 @@ impl Decode {
     /// them where the host does not know it yet: \[1\].
     fn run(&mut self, ids: &Array, pending: Option<&Array>, mlx: &Mlx) -> MlxResult<Drawn> {
         let network = self.job.model.network(mlx);
-        let hidden = network.forward(ids, &mut self.layers)?;
+        let hidden = network.forward(ids, &mut self.job.running.layers(mlx))?;
         let logits = network.logits(&hidden)?.reshape(&[1, -1])?;
         let history = History {
             known: &self.context,
@@ -279,7 +302,7 @@ impl Decode {
         let step = self.generated + u64::from(pending.is_some());
         let drawn = self.job.sampler.draw(logits, &history, step)?;
         transforms::async_eval(drawn.arrays())?;
-        self.has_fed(ids.dim(1) as usize);
+        self.has_fed(ids.dim(1) as usize, mlx);
         Ok(drawn)
     }
 
@@ -288,19 +311,39 @@ impl Decode {
         let first = self.first_token.unwrap_or(ended);
         let state = if self.admitted.is_some() {
             let mut tokens = std::mem::take(&mut self.context);
-            tokens.truncate(self.answer_start - self.job.prompt_tokens + self.fed_tokens);
-            State::new(tokens, std::mem::take(&mut self.layers), mlx)
+            tokens.truncate(self.fed);
+            let layers = std::mem::take(&mut *self.job.running.layers(mlx));
+            match reason {
+                Ok(_) => State::new(tokens, layers, mlx),
+                Err(_) => State::default(),
+            }
         } else {
-            std::mem::take(&mut self.job.state)
+            self.unused_state()
         };
+        self.job.running.leave(state.clone(), mlx);
         let update = Update::Ended(Ended {
             reason,
             state,
+            reused: self.reused,
             prefill: first - self.started,
             decode: ended - first,
         });
         self.stage = Stage::Ended;
         self.tell(update);
+    }
+
+    /// The state that the caller lent, before anything was run.
+    fn unused_state(&mut self) -> State {
+        match std::mem::take(&mut self.job.source) {
+            Source::State(state) => state,
+            Source::Running(..) => State::default(),
+        }
+    }
+}
+
+impl Drop for Decode {
+    fn drop(&mut self) {
+        self.job.running.is_over();
     }
 }
 
@@ -309,7 +352,9 @@ impl Task for Decode {
         if self.job.control.is_abandoned() {
             return Progress::Done;
         }
-        if !self.has_room() {
+        let has_room = self.has_room();
+        self.job.running.set_stalled(!has_room, mlx);
+        if !has_room {
             return Progress::Waiting;
         }
         if !matches!(self.stage, Stage::Ending(_))
@@ -322,17 +367,25 @@ impl Task for Decode {
                 self.end(reason, mlx);
                 return Progress::Done;
             }
-            Stage::Start => {
-                if let Err(error) = self.start(mlx) {
-                    let state = std::mem::take(&mut self.job.state);
+            Stage::Start => match self.start(mlx) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.stage = Stage::Start;
+                    return Progress::Waiting;
+                }
+                Err(error) => {
+                    let state = self.unused_state();
                     self.tell(Update::Refused { error, state });
                     return Progress::Done;
                 }
-            }
+            },
             stage => self.stage = stage,
         }
         let device = self.job.model.device();
         if let Err(error) = mlx.on(device, || self.advance(mlx)) {
+            // The layers may be half written: nobody gets them.
+            self.job.running.layers(mlx).clear();
+            self.job.running.has_fed(0, mlx);
             self.stage = Stage::Ending(Err(error));
         }
         match self.stage {

@@ -28,10 +28,11 @@ pub use self::{
     sampling::{Logprobs, Sampling},
 };
 use crate::{
+    cache::{Cache, Session},
     cancel::{Cancel, Flow},
     engine::{Engine, engine},
     error::{Error, Kind, Result},
-    model::{Kv, Lease, Model, State},
+    model::{Kv, Lease, Model, Running, Source, State},
 };
 
 /// Updates that the engine may be ahead of a slow callback. The tokens beyond the one at which a
@@ -56,6 +57,17 @@ pub struct GenerateOptions {
     pub prefill_chunk: usize,
     /// Looked at before each step and each event.
     pub cancel: Option<Cancel>,
+    /// Where states are looked for before, and kept after; not together with a kv.
+    pub cache: Option<CacheUse>,
+}
+
+/// Which states of a cache a generation may use.
+#[derive(Clone, Debug)]
+pub struct CacheUse {
+    /// The cache.
+    pub cache: Cache,
+    /// States are shared among those who say the same here: a user, a document, a tenant.
+    pub namespace: String,
 }
 
 impl Default for GenerateOptions {
@@ -67,6 +79,7 @@ impl Default for GenerateOptions {
             stop_tokens: Vec::new(),
             prefill_chunk: DEFAULT_PREFILL_CHUNK,
             cancel: None,
+            cache: None,
         }
     }
 }
@@ -75,9 +88,10 @@ impl Default for GenerateOptions {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// So many of the prompt's tokens have been run. Comes first with 0, last with all.
+    /// So many of the prompt's tokens have been run, or found in the cache. Comes first with 0,
+    /// last with all.
     Prefill {
-        /// Tokens run.
+        /// Tokens run or found.
         done: usize,
         /// Tokens of the prompt.
         total: usize,
@@ -128,8 +142,10 @@ pub struct Generated {
     pub finish: Finish,
     /// Tokens before the answer: the kv's and the prompt's.
     pub prompt_tokens: usize,
-    /// How many of these the kv held already.
+    /// How many of these needed not be run: the kv or the cache held their state.
     pub reused_tokens: usize,
+    /// How many of those were read from the cache's disk.
+    pub restored_tokens: usize,
     /// Tokens told by [`Event::Token`].
     pub generated_tokens: usize,
     /// From the start to the first token.
@@ -165,8 +181,22 @@ impl Model {
         let mut lease = kv.map(Kv::lease).transpose()?;
         let kept = lease.as_ref().map_or(0, Lease::token_count);
         let max_tokens = self.max_tokens(kept + prompt.len(), options.max_tokens)?;
-        let state = lease.as_mut().map(Lease::take).unwrap_or_default();
-        let context = [&state.tokens, prompt].concat();
+        let mut source = Source::State(lease.as_mut().map(Lease::take).unwrap_or_default());
+        let context = match &source {
+            Source::State(state) => [&state.tokens, prompt].concat(),
+            Source::Running(..) => prompt.to_vec(),
+        };
+        let running = Arc::new(Running::new(&context));
+        if let Some(lease) = &mut lease {
+            lease.is_run_by(&running);
+        }
+        let mut session = None;
+        if let Some(CacheUse { cache, namespace }) = &options.cache {
+            let (found, begun) = cache.begin(self, namespace, prompt, &running)?;
+            source = found;
+            session = Some(begun);
+        }
+        let mut owner = Owner { lease, session };
 
         let (sender, updates) = bounded(UPDATES_AHEAD);
         let control = Arc::new(Control::default());
@@ -176,9 +206,10 @@ impl Model {
         }
         engine.start(Box::new(Decode::new(Job {
             model: Arc::clone(&self.0),
-            state,
+            source,
             context,
-            prompt_tokens: prompt.len(),
+            prompt_start: kept,
+            running,
             stop_tokens: options.stop_tokens.clone(),
             prefill_chunk: options.prefill_chunk,
             max_tokens,
@@ -192,33 +223,32 @@ impl Model {
         let ended = match listen(engine, &updates, &control, &mut listener)? {
             Ok(ended) => ended,
             Err((error, state)) => {
-                if let Some(lease) = &mut lease {
-                    lease.give_back(state);
-                }
+                owner.give_back(state);
                 return Err(error);
             }
         };
-
-        // On an error of MLX the layers may be half written: the kv is left empty.
-        let reason = ended.reason.inspect_err(|_| {
-            if let Some(lease) = &mut lease {
-                lease.give_back(State::default());
+        // After an error of MLX the state is empty.
+        let mut state = ended.state;
+        let reason = match ended.reason {
+            Ok(reason) => reason,
+            Err(error) => {
+                owner.give_back(state);
+                return Err(error);
             }
-        })?;
+        };
         listener.end(reason);
         let generated_tokens = listener.generated_tokens;
-        if let Some(lease) = &mut lease {
-            // The engine may have run the last token, and tokens that nobody was told of: what
-            // is left is the same for every end.
-            let mut state = ended.state;
-            let run = generated_tokens.saturating_sub(1);
-            state.tokens.truncate(kept + prompt.len() + run);
-            lease.give_back(state);
-        }
+        // The engine may have run the last token, and tokens that nobody was told of: what is
+        // left is the same for every end.
+        let run = generated_tokens.saturating_sub(1);
+        state.tokens.truncate(kept + prompt.len() + run);
+        let restored = owner.session.as_ref().map_or(0, Session::restored_tokens);
+        owner.give_back(state);
         Ok(Generated {
             finish: listener.finish.unwrap_or_else(|| reason.into()),
             prompt_tokens: kept + prompt.len(),
-            reused_tokens: kept,
+            reused_tokens: ended.reused,
+            restored_tokens: restored.min(ended.reused),
             generated_tokens,
             prefill: ended.prefill,
             decode: ended.decode,
@@ -276,6 +306,9 @@ impl Model {
         if options.prefill_chunk == 0 {
             return invalid("prefill_chunk must be at least 1: 0");
         }
+        if kv.is_some() && options.cache.is_some() {
+            return invalid("a kv and a cache are given, of which a generation takes one");
+        }
         if kv.is_some_and(|kv| !kv.is_of(self)) {
             return invalid("the kv was made from another model");
         }
@@ -297,6 +330,22 @@ impl Model {
         }
         let room = (context - prompt_tokens) as u64;
         Ok(wanted.map_or(room, |wanted| wanted.min(room)))
+    }
+}
+
+/// Who gets the state when the generation has ended.
+struct Owner<'a> {
+    lease: Option<Lease<'a>>,
+    session: Option<Session>,
+}
+
+impl Owner<'_> {
+    fn give_back(&mut self, state: State) {
+        if let Some(lease) = &mut self.lease {
+            lease.give_back(state);
+        } else if let Some(session) = self.session.take() {
+            session.end(state);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{LayerCache, LoadedModel, Model};
+use super::{LayerCache, LoadedModel, Model, Running};
 use crate::{
     engine::{Mlx, Owned},
     error::{Error, Kind, Result},
@@ -18,8 +18,23 @@ pub struct Kv {
 
 enum Slot {
     Idle(State),
-    Busy,
+    /// With the generation, once it has one.
+    Busy(Option<Arc<Running>>),
     Poisoned,
+}
+
+/// What another sequence can start from.
+pub(crate) enum Source {
+    /// A state that is there.
+    State(State),
+    /// So many tokens of one that a generation extends.
+    Running(Arc<Running>, usize),
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self::State(State::default())
+    }
 }
 
 /// Tokens, and layers that have seen at least these.
@@ -30,17 +45,46 @@ pub(crate) struct State {
     pub(crate) layers: Option<Arc<Owned<Vec<LayerCache>>>>,
     /// Bytes of the layers' buffers.
     pub(crate) bytes: u64,
+    /// The fewest tokens to which the layers can go back.
+    pub(crate) trims_to: usize,
 }
 
 impl State {
-    /// Puts away layers that have seen at least `tokens`.
+    /// Puts away layers that have seen `tokens`, and maybe more after them.
+    ///
+    /// # Panics
+    /// When a layer has seen fewer: continuing from such a state would give wrong tokens.
     pub(crate) fn new(tokens: Vec<u32>, layers: Vec<LayerCache>, mlx: &Mlx) -> Self {
-        debug_assert!(layers.iter().all(|layer| layer.offset() >= tokens.len()));
+        assert!(
+            layers.iter().all(|layer| layer.offset() >= tokens.len()),
+            "a layer has not seen all tokens of its state"
+        );
         Self {
             tokens,
             bytes: layers.iter().map(|layer| layer.bytes() as u64).sum(),
+            trims_to: layers.iter().map(LayerCache::trims_to).max().unwrap_or(0),
             layers: Some(Arc::new(Owned::new(layers, mlx))),
         }
+    }
+
+    /// Its first tokens, at most so many.
+    #[must_use]
+    pub(crate) fn truncated(mut self, token_count: usize) -> Self {
+        self.tokens.truncate(token_count);
+        self
+    }
+
+    /// Its layers for another sequence, and of how many tokens they are. They share their buffers
+    /// until one side writes.
+    pub(super) fn lend(&self, mlx: &Mlx) -> (Vec<LayerCache>, usize) {
+        let Some(layers) = &self.layers else {
+            return (Vec::new(), 0);
+        };
+        let mut layers = layers.get(mlx).clone();
+        for layer in &mut layers {
+            layer.trim_to(self.tokens.len());
+        }
+        (layers, self.tokens.len())
     }
 
     /// Whether other states hold the same layers: the next to write copies them.
@@ -73,7 +117,7 @@ impl Kv {
         Self::from_state(Arc::clone(&model.0), State::default())
     }
 
-    fn from_state(model: Arc<LoadedModel>, state: State) -> Self {
+    pub(crate) fn from_state(model: Arc<LoadedModel>, state: State) -> Self {
         Self {
             model,
             slot: Mutex::new(Slot::Idle(state)),
@@ -131,10 +175,37 @@ impl Kv {
         Arc::ptr_eq(&self.model, &model.0)
     }
 
+    /// The model that it was made from.
+    pub(crate) fn model(&self) -> Model {
+        Model(Arc::clone(&self.model))
+    }
+
+    /// A copy of its state, which shares its memory.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] while a generation uses it.
+    pub(crate) fn state(&self) -> Result<State> {
+        self.with_idle(|state| Ok(state.clone()))
+    }
+
+    /// What another sequence can start from, without waiting for anybody. None when it is
+    /// unusable.
+    pub(crate) fn source(&self) -> Option<Source> {
+        match &*self.slot() {
+            Slot::Idle(state) => Some(Source::State(state.clone())),
+            Slot::Busy(Some(running)) => {
+                let running = Arc::clone(running);
+                let token_count = running.context().len();
+                Some(Source::Running(running, token_count))
+            }
+            Slot::Busy(None) | Slot::Poisoned => None,
+        }
+    }
+
     /// Takes the state for exclusive use, until [`Lease::give_back`].
     pub(crate) fn lease(&self) -> Result<Lease<'_>> {
         let mut slot = self.slot();
-        match std::mem::replace(&mut *slot, Slot::Busy) {
+        match std::mem::replace(&mut *slot, Slot::Busy(None)) {
             Slot::Idle(state) => Ok(Lease {
                 kv: self,
                 state: Some(state),
@@ -159,6 +230,12 @@ impl Kv {
     }
 }
 
+impl std::fmt::Debug for Kv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kv").finish_non_exhaustive()
+    }
+}
+
 impl Slot {
     fn error(&self) -> Error {
         match self {
@@ -166,7 +243,7 @@ impl Slot {
                 Kind::Poisoned,
                 "an earlier failure left the kv unusable: free it",
             ),
-            Self::Busy | Self::Idle(_) => {
+            Self::Busy(_) | Self::Idle(_) => {
                 Error::new(Kind::Busy, "the kv is in use by a generation")
             }
         }
@@ -188,6 +265,11 @@ impl Lease<'_> {
     /// The state, to be given back.
     pub(crate) fn take(&mut self) -> State {
         self.state.take().unwrap_or_default()
+    }
+
+    /// Says which generation has the state.
+    pub(crate) fn is_run_by(&mut self, running: &Arc<Running>) {
+        *self.kv.slot() = Slot::Busy(Some(Arc::clone(running)));
     }
 
     /// Makes the kv usable again.

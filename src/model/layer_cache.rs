@@ -34,6 +34,34 @@ impl LayerCache {
         }
     }
 
+    /// The fewest tokens to which it can go back.
+    pub(crate) fn trims_to(&self) -> usize {
+        match self {
+            Self::Full(_) => 0,
+        }
+    }
+
+    /// Its arrays by name, for files: \[1, heads, positions, width\], of which the first
+    /// positions are its tokens. None before the first token.
+    pub(crate) fn parts(&self) -> Option<[(&'static str, &Array); 2]> {
+        match self {
+            Self::Full(kv) => kv
+                .buffers
+                .as_ref()
+                .map(|(keys, values)| [("keys", keys), ("values", values)]),
+        }
+    }
+
+    /// Takes over [`Self::parts`] that hold `token_count` positions, and maybe room for more.
+    pub(crate) fn fill(&mut self, [keys, values]: [Array; 2], token_count: usize) {
+        match self {
+            Self::Full(kv) => {
+                kv.offset = i32::try_from(token_count).unwrap_or(i32::MAX);
+                kv.buffers = Some((keys, values));
+            }
+        }
+    }
+
     /// The arrays to evaluate before the state counts as computed.
     pub(crate) fn arrays(&self) -> impl Iterator<Item = &Array> {
         match self {
@@ -58,10 +86,20 @@ impl FullKv {
         self.offset as usize
     }
 
+    /// What is left of long buffers is copied out of them, so that it does not keep them alive.
     fn trim_to(&mut self, token_count: usize) {
         self.offset = self
             .offset
             .min(i32::try_from(token_count).unwrap_or(i32::MAX));
+        let used = self.offset;
+        if let Some((keys, values)) = &self.buffers
+            && keys.dim(2) > Self::STEP
+            && used < keys.dim(2) / 2
+            && let (Ok(keys), Ok(values)) =
+                (grow(keys.clone(), used, 1), grow(values.clone(), used, 1))
+        {
+            self.buffers = Some((keys, values));
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -148,7 +186,7 @@ mod tests {
 
             let fork = kv.clone();
             kv.trim_to(100);
-            assert_eq!(kv.offset(), 100);
+            assert_eq!((kv.offset(), kv.bytes()), (100, 2 * 356 * 8));
             let (keys, kept) = kv.append(&rows(700, 1), &rows(800, 1)).unwrap();
             assert_eq!(
                 values(&keys),

@@ -8,7 +8,9 @@ use mlx_rs::{Array, Dtype as MlxDtype};
 use super::{
     DeviceKind, LoadedModel, ModelInfo, Network,
     config::ModelConfig,
+    dtype::to_mlx_dtype,
     generation_defaults::GenerationDefaults,
+    identity::Identity,
     llama::{self, Llama},
     module_path::in_text_model,
     parameters::{ModuleSpec, Modules, Parameter, Plan},
@@ -20,7 +22,7 @@ use crate::{
     error::{Error, Kind, Result},
     footprint::{Need, Shape},
     memory::{self, Admission},
-    safetensors::{Dtype, Shard},
+    safetensors::Shard,
     snapshot::{Role, Snapshot, WeightFile},
     supported::Architecture,
     tokenizer::Tokenizer,
@@ -56,6 +58,7 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
         snapshot,
         ..
     } = Weights::find(dir)?;
+    let identity = Identity::of(&snapshot, &shards)?;
     let defaults = GenerationDefaults::read(&snapshot)?;
     let engine = engine()?;
     let admission = admit(engine, &plan)?;
@@ -90,6 +93,7 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
         })??;
         Ok(LoadedModel {
             network,
+            identity,
             tokenizer: Arc::new(tokenizer),
             chat_template,
             info,
@@ -257,21 +261,14 @@ fn too_large(parameter: &Parameter) -> Error {
 }
 
 fn dtype(parameter: &Parameter) -> Result<MlxDtype> {
-    Ok(match parameter.tensor.dtype {
-        Dtype::F32 => MlxDtype::Float32,
-        Dtype::BF16 => MlxDtype::Bfloat16,
-        Dtype::F16 => MlxDtype::Float16,
-        Dtype::U32 => MlxDtype::Uint32,
-        Dtype::U8 => MlxDtype::Uint8,
-        _ => {
-            return Err(Error::new(
-                Kind::Unsupported,
-                format!(
-                    "a tensor has the unsupported type {}: {}",
-                    parameter.tensor.dtype_name(),
-                    parameter.name
-                ),
-            ));
-        }
+    to_mlx_dtype(parameter.tensor.dtype).ok_or_else(|| {
+        Error::new(
+            Kind::Unsupported,
+            format!(
+                "a tensor has the unsupported type {}: {}",
+                parameter.tensor.dtype_name(),
+                parameter.name
+            ),
+        )
     })
 }

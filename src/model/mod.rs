@@ -1,8 +1,10 @@
 //! Models: their configuration, weights, architectures and the KV state of a sequence.
 
 mod config;
+mod dtype;
 mod eos;
 mod generation_defaults;
+mod identity;
 mod kv;
 mod layer_cache;
 mod llama;
@@ -12,22 +14,26 @@ mod modules;
 mod parameters;
 mod quantization;
 mod rope;
+mod running;
 
 use std::{path::Path, sync::Arc};
 
 use mlx_rs::Array;
 
+pub(crate) use self::{
+    dtype::{from_mlx_dtype, to_mlx_dtype},
+    identity::{Fields, Identity, Remember, Stamp},
+    kv::{Lease, Source, State},
+    layer_cache::LayerCache,
+    load::Weights,
+    parameters::Parameter,
+    running::{Loan, Running},
+};
 use self::{generation_defaults::GenerationDefaults, llama::Llama};
 pub use self::{
     kv::Kv,
     load::LoadOptions,
     quantization::{QuantizationMode, QuantizationParameters},
-};
-pub(crate) use self::{
-    kv::{Lease, State},
-    layer_cache::LayerCache,
-    load::Weights,
-    parameters::Parameter,
 };
 pub use crate::engine::mlx::DeviceKind;
 use crate::{
@@ -71,6 +77,7 @@ pub struct ModelInfo {
 /// The parts of a model. What MLX holds is opened on the engine thread only.
 pub(crate) struct LoadedModel {
     network: Owned<Network>,
+    pub(crate) identity: Identity,
     pub(crate) tokenizer: Arc<Tokenizer>,
     /// A model that has none is told so to those who ask for it.
     chat_template: Result<ChatTemplate>,

@@ -70,6 +70,16 @@ impl Shard {
         })
     }
 
+    /// The path that it was opened by.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The tensors, in the header's order.
     pub(crate) fn tensors(&self) -> &[TensorInfo] {
         self.header.tensors()

@@ -195,6 +195,62 @@ static void quantize_refuses_null(void) {
     REFUSED("module_paths", mlxb_quantize, tiny_dir(), "/no/such/folder", &options, NULL);
 }
 
+static void cache_functions_refuse_null(void) {
+    mlxb_cache_options_init(NULL, sizeof(mlxb_cache_options));
+    mlxb_cache_close(NULL);
+    REFUSED("out", mlxb_cache_open, NULL, NULL);
+    mlxb_cache *cache = GARBAGE;
+    mlxb_cache_options options;
+    mlxb_cache_options_init(&options, sizeof options);
+    options.disk_dir = "/dev/null/no-such-folder";
+    CHECK(mlxb_cache_open(&options, &cache, NULL) != MLXB_OK);
+    CHECK(cache == NULL);
+    options.disk_dir = "";
+    REFUSED("disk_dir", mlxb_cache_open, &options, &cache);
+    options.disk_dir = NULL;
+    options.memory_bytes = -2;
+    REFUSED("memory_bytes", mlxb_cache_open, &options, &cache);
+    EXPECT(MLXB_OK, mlxb_cache_open(NULL, &cache, &error));
+
+    mlxb_kv *kv = GARBAGE;
+    const uint32_t tokens[] = {3, 4};
+    REFUSED("cache", mlxb_cache_put, NULL, NULL, NULL);
+    REFUSED("kv", mlxb_cache_put, cache, NULL, NULL);
+    REFUSED("cache", mlxb_cache_take, NULL, tiny(), NULL, tokens, 2, &kv);
+    CHECK(kv == NULL);
+    REFUSED("model", mlxb_cache_take, cache, NULL, NULL, tokens, 2, &kv);
+    REFUSED("tokens", mlxb_cache_take, cache, tiny(), NULL, NULL, 2, &kv);
+    REFUSED("out", mlxb_cache_take, cache, tiny(), NULL, tokens, 2, NULL);
+    EXPECT(MLXB_OK, mlxb_cache_take(cache, tiny(), NULL, NULL, 0, &kv, &error));
+    CHECK(kv == NULL);
+
+    mlxb_cache_match match = {.struct_size = sizeof match, .memory_prefix = 99};
+    REFUSED("cache", mlxb_cache_peek, NULL, tiny(), NULL, tokens, 2, &match);
+    CHECK_INT(0, match.memory_prefix);
+    REFUSED("model", mlxb_cache_peek, cache, NULL, NULL, tokens, 2, &match);
+    REFUSED("tokens", mlxb_cache_peek, cache, tiny(), NULL, NULL, 2, &match);
+    REFUSED("out", mlxb_cache_peek, cache, tiny(), NULL, tokens, 2, NULL);
+    bool found = true;
+    REFUSED("cache", mlxb_cache_find_exact, NULL, tiny(), NULL, tokens, 2, &found);
+    CHECK(!found);
+    REFUSED("model", mlxb_cache_find_exact, cache, NULL, NULL, tokens, 2, &found);
+    REFUSED("found", mlxb_cache_find_exact, cache, tiny(), NULL, tokens, 2, NULL);
+
+    uint64_t freed = 99;
+    REFUSED("cache", mlxb_cache_flush, NULL);
+    REFUSED("cache", mlxb_cache_clear, NULL);
+    REFUSED("cache", mlxb_cache_trim, NULL, 0, &freed);
+    CHECK_INT(0, freed);
+    EXPECT(MLXB_OK, mlxb_cache_trim(cache, 0, NULL, &error));
+    REFUSED("cache", mlxb_cache_clear_disk, NULL, NULL);
+    EXPECT(MLXB_OK, mlxb_cache_clear_disk(cache, NULL, &error));
+    mlxb_cache_stats stats = {.struct_size = sizeof stats, .entries = 99};
+    REFUSED("cache", mlxb_cache_stats_get, NULL, &stats);
+    CHECK_INT(0, stats.entries);
+    REFUSED("out", mlxb_cache_stats_get, cache, NULL);
+    mlxb_cache_close(cache);
+}
+
 int main(void) {
     RUN(nothing_happens_to_null);
     RUN(log_set_takes_null);
@@ -206,5 +262,6 @@ int main(void) {
     RUN(generate_refuses_null_arrays);
     RUN(chat_render_refuses_null);
     RUN(quantize_refuses_null);
+    RUN(cache_functions_refuse_null);
     return finish();
 }

@@ -2,6 +2,39 @@
 
 #define MLXB_LAYOUT(name, condition) typedef char mlxb_layout_##name[(condition) ? 1 : -1]
 
+MLXB_LAYOUT(size_of_mlxb_cache_match, sizeof(mlxb_cache_match) == 32);
+MLXB_LAYOUT(mlxb_cache_match_at_struct_size, offsetof(mlxb_cache_match, struct_size) == 0);
+MLXB_LAYOUT(mlxb_cache_match_at_memory_prefix, offsetof(mlxb_cache_match, memory_prefix) == 8);
+MLXB_LAYOUT(mlxb_cache_match_at_disk_prefix, offsetof(mlxb_cache_match, disk_prefix) == 16);
+MLXB_LAYOUT(mlxb_cache_match_at_bytes, offsetof(mlxb_cache_match, bytes) == 24);
+MLXB_LAYOUT(size_of_mlxb_cache_options, sizeof(mlxb_cache_options) == 64);
+MLXB_LAYOUT(mlxb_cache_options_at_struct_size, offsetof(mlxb_cache_options, struct_size) == 0);
+MLXB_LAYOUT(mlxb_cache_options_at_memory_bytes, offsetof(mlxb_cache_options, memory_bytes) == 8);
+MLXB_LAYOUT(mlxb_cache_options_at_disk_dir, offsetof(mlxb_cache_options, disk_dir) == 16);
+MLXB_LAYOUT(mlxb_cache_options_at_disk_bytes, offsetof(mlxb_cache_options, disk_bytes) == 24);
+MLXB_LAYOUT(mlxb_cache_options_at_verify, offsetof(mlxb_cache_options, verify) == 32);
+MLXB_LAYOUT(mlxb_cache_options_at_idle_seconds, offsetof(mlxb_cache_options, idle_seconds) == 40);
+MLXB_LAYOUT(mlxb_cache_options_at_on_evict, offsetof(mlxb_cache_options, on_evict) == 48);
+MLXB_LAYOUT(mlxb_cache_options_at_user_data, offsetof(mlxb_cache_options, user_data) == 56);
+MLXB_LAYOUT(size_of_mlxb_cache_stats, sizeof(mlxb_cache_stats) == 144);
+MLXB_LAYOUT(mlxb_cache_stats_at_struct_size, offsetof(mlxb_cache_stats, struct_size) == 0);
+MLXB_LAYOUT(mlxb_cache_stats_at_entries, offsetof(mlxb_cache_stats, entries) == 8);
+MLXB_LAYOUT(mlxb_cache_stats_at_memory_bytes, offsetof(mlxb_cache_stats, memory_bytes) == 16);
+MLXB_LAYOUT(mlxb_cache_stats_at_index_bytes, offsetof(mlxb_cache_stats, index_bytes) == 24);
+MLXB_LAYOUT(mlxb_cache_stats_at_disk_bytes, offsetof(mlxb_cache_stats, disk_bytes) == 32);
+MLXB_LAYOUT(mlxb_cache_stats_at_disk_files, offsetof(mlxb_cache_stats, disk_files) == 40);
+MLXB_LAYOUT(mlxb_cache_stats_at_pending_writes, offsetof(mlxb_cache_stats, pending_writes) == 48);
+MLXB_LAYOUT(mlxb_cache_stats_at_hits, offsetof(mlxb_cache_stats, hits) == 56);
+MLXB_LAYOUT(mlxb_cache_stats_at_misses, offsetof(mlxb_cache_stats, misses) == 64);
+MLXB_LAYOUT(mlxb_cache_stats_at_reused_tokens, offsetof(mlxb_cache_stats, reused_tokens) == 72);
+MLXB_LAYOUT(mlxb_cache_stats_at_restores, offsetof(mlxb_cache_stats, restores) == 80);
+MLXB_LAYOUT(mlxb_cache_stats_at_last_restore_seconds, offsetof(mlxb_cache_stats, last_restore_seconds) == 88);
+MLXB_LAYOUT(mlxb_cache_stats_at_evictions, offsetof(mlxb_cache_stats, evictions) == 96);
+MLXB_LAYOUT(mlxb_cache_stats_at_oversized, offsetof(mlxb_cache_stats, oversized) == 104);
+MLXB_LAYOUT(mlxb_cache_stats_at_writes, offsetof(mlxb_cache_stats, writes) == 112);
+MLXB_LAYOUT(mlxb_cache_stats_at_written_bytes, offsetof(mlxb_cache_stats, written_bytes) == 120);
+MLXB_LAYOUT(mlxb_cache_stats_at_dropped_writes, offsetof(mlxb_cache_stats, dropped_writes) == 128);
+MLXB_LAYOUT(mlxb_cache_stats_at_failed_writes, offsetof(mlxb_cache_stats, failed_writes) == 136);
 MLXB_LAYOUT(size_of_mlxb_device, sizeof(mlxb_device) == 4);
 MLXB_LAYOUT(size_of_mlxb_dtype, sizeof(mlxb_dtype) == 4);
 MLXB_LAYOUT(size_of_mlxb_event, sizeof(mlxb_event) == 80);
@@ -51,7 +84,7 @@ MLXB_LAYOUT(mlxb_gc_result_at_blob_count, offsetof(mlxb_gc_result, blob_count) =
 MLXB_LAYOUT(mlxb_gc_result_at_ref_count, offsetof(mlxb_gc_result, ref_count) == 24);
 MLXB_LAYOUT(mlxb_gc_result_at_bytes, offsetof(mlxb_gc_result, bytes) == 32);
 MLXB_LAYOUT(mlxb_gc_result_at_left_count, offsetof(mlxb_gc_result, left_count) == 40);
-MLXB_LAYOUT(size_of_mlxb_generate_options, sizeof(mlxb_generate_options) == 192);
+MLXB_LAYOUT(size_of_mlxb_generate_options, sizeof(mlxb_generate_options) == 208);
 MLXB_LAYOUT(mlxb_generate_options_at_struct_size, offsetof(mlxb_generate_options, struct_size) == 0);
 MLXB_LAYOUT(mlxb_generate_options_at_tokens, offsetof(mlxb_generate_options, tokens) == 8);
 MLXB_LAYOUT(mlxb_generate_options_at_token_count, offsetof(mlxb_generate_options, token_count) == 16);
@@ -83,7 +116,9 @@ MLXB_LAYOUT(mlxb_generate_options_at_stop_token_count, offsetof(mlxb_generate_op
 MLXB_LAYOUT(mlxb_generate_options_at_logprobs, offsetof(mlxb_generate_options, logprobs) == 176);
 MLXB_LAYOUT(mlxb_generate_options_at_prefill_chunk, offsetof(mlxb_generate_options, prefill_chunk) == 180);
 MLXB_LAYOUT(mlxb_generate_options_at_cancel, offsetof(mlxb_generate_options, cancel) == 184);
-MLXB_LAYOUT(size_of_mlxb_generate_result, sizeof(mlxb_generate_result) == 56);
+MLXB_LAYOUT(mlxb_generate_options_at_cache, offsetof(mlxb_generate_options, cache) == 192);
+MLXB_LAYOUT(mlxb_generate_options_at_cache_namespace, offsetof(mlxb_generate_options, cache_namespace) == 200);
+MLXB_LAYOUT(size_of_mlxb_generate_result, sizeof(mlxb_generate_result) == 64);
 MLXB_LAYOUT(mlxb_generate_result_at_struct_size, offsetof(mlxb_generate_result, struct_size) == 0);
 MLXB_LAYOUT(mlxb_generate_result_at_finish, offsetof(mlxb_generate_result, finish) == 8);
 MLXB_LAYOUT(mlxb_generate_result_at_stop_index, offsetof(mlxb_generate_result, stop_index) == 12);
@@ -92,6 +127,7 @@ MLXB_LAYOUT(mlxb_generate_result_at_reused_tokens, offsetof(mlxb_generate_result
 MLXB_LAYOUT(mlxb_generate_result_at_generated_tokens, offsetof(mlxb_generate_result, generated_tokens) == 32);
 MLXB_LAYOUT(mlxb_generate_result_at_prefill_seconds, offsetof(mlxb_generate_result, prefill_seconds) == 40);
 MLXB_LAYOUT(mlxb_generate_result_at_decode_seconds, offsetof(mlxb_generate_result, decode_seconds) == 48);
+MLXB_LAYOUT(mlxb_generate_result_at_restored_tokens, offsetof(mlxb_generate_result, restored_tokens) == 56);
 MLXB_LAYOUT(size_of_mlxb_list_options, sizeof(mlxb_list_options) == 32);
 MLXB_LAYOUT(mlxb_list_options_at_struct_size, offsetof(mlxb_list_options, struct_size) == 0);
 MLXB_LAYOUT(mlxb_list_options_at_query, offsetof(mlxb_list_options, query) == 8);

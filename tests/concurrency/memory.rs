@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc, thread};
 
-use mlxb::{Flow, GenerateOptions, Kind, Kv, memory};
+use mlxb::{Cache, CacheOptions, CacheUse, Flow, GenerateOptions, Kind, Kv, memory};
 
 use crate::{
     alone, endless,
@@ -132,4 +132,31 @@ fn states_return_their_memory() {
     assert_eq!(memory::statistics().unwrap().active_bytes - before, held);
     drop((kv, fork));
     assert_eq!(memory::statistics().unwrap().active_bytes, before);
+}
+
+#[test]
+fn a_refused_request_puts_back_what_it_took_from_the_cache() {
+    let _alone = alone();
+    let model = tiny_model::load(1);
+    let cache = Cache::open(CacheOptions::default()).unwrap();
+    let cached = |max_tokens| GenerateOptions {
+        cache: Some(CacheUse {
+            cache: cache.clone(),
+            namespace: String::new(),
+        }),
+        ..endless(max_tokens, 1)
+    };
+    let prompt = [9, 8, 7, 6];
+    run(&model, None, &prompt, &cached(1));
+    let before = cache.statistics().unwrap();
+    let budget = Budget::beside_active(MEGABYTE);
+    let longer = [&prompt[..], &[5, 4]].concat();
+    let refused = run_while(&model, None, &longer, &cached(12_000), |_| Flow::Continue);
+    assert_eq!(refused.unwrap_err().kind(), Kind::OverBudget);
+    drop(budget);
+    let after = cache.statistics().unwrap();
+    assert_eq!(after.entries, before.entries);
+    assert_eq!(after.memory_bytes, before.memory_bytes);
+    let generated = run(&model, None, &longer, &cached(1)).0;
+    assert_eq!(generated.reused_tokens, prompt.len());
 }

@@ -25,6 +25,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
     ("Models", &["model"]),
     ("Tokens", &["tokenize"]),
     ("KV state", &["kv"]),
+    ("Prompt cache", &["cache"]),
     ("Generation", &["generate"]),
     ("Chat", &["chat"]),
     ("Models on this machine", &["registry"]),

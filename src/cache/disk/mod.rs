@@ -179,6 +179,7 @@ impl Disk {
     }
 
     /// Bytes of the stored files.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.index().bytes()
     }

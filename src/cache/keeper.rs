@@ -1,0 +1,312 @@
+//! What a cache does in the background: writing to disk what left memory, what has come to rest,
+//! and what nobody has used for long.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    thread::{JoinHandle, ThreadId},
+    time::{Duration, Instant},
+};
+
+use super::{Content, Core, Leaving, namespace::Namespace, transfer};
+use crate::{
+    engine::engine,
+    error::{Error, Kind, Result},
+    model::State,
+};
+
+/// States that may wait to be written, and their bytes where the cache itself may not have more.
+/// Beyond that the oldest is given up: who puts never waits.
+const MOST_WAITING: usize = 64;
+const LEAST_WAITING_BYTES: u64 = 256 << 20;
+
+/// How often to look for what other processes have stored, while look-ups miss.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The work of the background thread, as far as the entries themselves do not say it.
+#[derive(Default)]
+pub(super) struct Work {
+    /// What left memory, the oldest first.
+    spills: VecDeque<Leaving>,
+    spill_bytes: u64,
+    is_writing: bool,
+    /// Whether a look-up has missed since the last look for what other processes stored.
+    has_missed: bool,
+    looked: Option<Instant>,
+    /// Callers that wait for everything to be written: nothing rests until then.
+    flushes: usize,
+    is_stopping: bool,
+    thread: Option<ThreadId>,
+    failures: u64,
+    last_failure: Option<(Kind, String)>,
+}
+
+impl Work {
+    /// States that wait to be written, or are being written.
+    pub(super) fn pending(&self) -> usize {
+        self.spills.len() + usize::from(self.is_writing)
+    }
+
+    /// When to look for what other processes have stored; None: not before a look-up misses.
+    fn next_look(&self, now: Instant) -> Option<Instant> {
+        let last = self.has_missed.then_some(self.looked)?;
+        Some(last.map_or(now, |looked| looked + LOOK_EVERY))
+    }
+}
+
+/// A piece of work.
+enum Job {
+    /// An entry left memory.
+    Spill(Leaving),
+    /// An entry has come to rest; it stays.
+    Write(Namespace, State),
+    /// Entries that nobody uses.
+    Demote(Vec<Leaving>),
+    /// Others may have stored something.
+    Look,
+}
+
+/// Starts the background thread of a cache with a disk.
+pub(super) fn start(core: &Arc<Core>) -> Result<Option<JoinHandle<()>>> {
+    if core.disk.is_none() {
+        return Ok(None);
+    }
+    let its_core = Arc::clone(core);
+    let thread = std::thread::Builder::new()
+        .name("mlxb-cache".into())
+        .spawn(move || its_core.keep())
+        .map_err(|error| Error::io("starting the cache's thread", error))?;
+    core.content().work.thread = Some(thread.thread().id());
+    Ok(Some(thread))
+}
+
+impl Core {
+    /// Hands an entry that has left memory to the background thread.
+    pub(super) fn enqueue(&self, leaving: Leaving) {
+        let most_bytes = self.options.memory_bytes.max(LEAST_WAITING_BYTES);
+        let mut given_up = Vec::new();
+        let mut content = self.content();
+        content.work.spill_bytes += leaving.state.bytes;
+        content.work.spills.push_back(leaving);
+        while content.work.spills.len() > MOST_WAITING
+            || content.work.spills.len() > 1 && content.work.spill_bytes > most_bytes
+        {
+            let Some(oldest) = content.work.spills.pop_front() else {
+                break;
+            };
+            content.work.spill_bytes -= oldest.state.bytes;
+            content.forget(&oldest);
+            content.counters.dropped_writes += 1;
+            given_up.push(oldest);
+        }
+        drop(content);
+        self.work_changed.notify_all();
+        if !given_up.is_empty() {
+            log::warn!(
+                "states are evicted faster than written: {} dropped",
+                given_up.len()
+            );
+        }
+    }
+
+    /// Says that a look-up found less than all: another process may have it on disk by now.
+    pub(super) fn has_missed(&self, content: &mut Content) {
+        if !content.work.has_missed && self.disk.is_some() {
+            content.work.has_missed = true;
+            self.work_changed.notify_all();
+        }
+    }
+
+    /// Waits until everything is written.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.wait(
+            |content| content.work.pending() == 0 && content.shelf.next_due().is_none(),
+            true,
+        )
+    }
+
+    /// Waits until everything that has left memory is written.
+    pub(super) fn wait_for_spills(&self) -> Result<()> {
+        self.wait(|content| content.work.pending() == 0, false)
+    }
+
+    fn wait(&self, is_done: impl Fn(&Content) -> bool, flushes: bool) -> Result<()> {
+        if self.disk.is_none() {
+            return Ok(());
+        }
+        let mut content = self.content();
+        if content.work.thread == Some(std::thread::current().id()) {
+            return Err(Error::new(
+                Kind::Busy,
+                "the cache's own thread cannot wait for itself",
+            ));
+        }
+        let failures = content.work.failures;
+        content.work.flushes += usize::from(flushes);
+        self.work_changed.notify_all();
+        let mut content = self
+            .work_changed
+            .wait_while(content, |content| !is_done(content))
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        content.work.flushes -= usize::from(flushes);
+        match &content.work.last_failure {
+            Some((kind, message)) if content.work.failures > failures => {
+                Err(Error::new(*kind, message.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the background thread write everything and end.
+    pub(super) fn stop_keeper(&self) {
+        self.content().work.is_stopping = true;
+        self.work_changed.notify_all();
+    }
+
+    /// The background thread.
+    fn keep(&self) {
+        while let Some(job) = self.next_job() {
+            match job {
+                Job::Spill(leaving) => {
+                    self.write(&leaving.namespace, &leaving.state);
+                    self.content().forget(&leaving);
+                }
+                Job::Write(namespace, state) => self.write(&namespace, &state),
+                Job::Demote(leaving) => leaving.into_iter().for_each(|one| self.enqueue(one)),
+                Job::Look => {
+                    if let Some((disk, _)) = &self.disk
+                        && let Err(error) = disk.refresh()
+                    {
+                        log::info!("what others have stored cannot be seen: {error}");
+                    }
+                }
+            }
+            self.content().work.is_writing = false;
+            self.work_changed.notify_all();
+        }
+    }
+
+    /// Waits for the next piece of work; None to end.
+    fn next_job(&self) -> Option<Job> {
+        let mut content = self.content();
+        loop {
+            let now = Instant::now();
+            if let Some(job) = self.choose(&mut content, now) {
+                content.work.is_writing = !matches!(job, Job::Look);
+                return Some(job);
+            }
+            if content.work.is_stopping {
+                return None;
+            }
+            content = match self.rest(&content, now) {
+                None => self
+                    .work_changed
+                    .wait(content)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner),
+                Some(rest) => {
+                    self.work_changed
+                        .wait_timeout(content, rest)
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .0
+                }
+            };
+        }
+    }
+
+    fn choose(&self, content: &mut Content, now: Instant) -> Option<Job> {
+        if let Some(leaving) = content.work.spills.pop_front() {
+            content.work.spill_bytes -= leaving.state.bytes;
+            return Some(Job::Spill(leaving));
+        }
+        let hurries = content.work.flushes > 0 || content.work.is_stopping;
+        while let Some((due, place)) = content.shelf.next_due() {
+            if due > now && !hurries {
+                break;
+            }
+            content.shelf.set_due(place, None);
+            if let (Some(tokens), Some(layers)) =
+                (content.shelf.tokens(place), content.shelf.layers(place))
+            {
+                let state = State {
+                    tokens,
+                    bytes: layers.bytes,
+                    trims_to: layers.trims_to,
+                    layers: Some(layers.layers),
+                };
+                return Some(Job::Write(place.namespace, state));
+            }
+        }
+        if let Some(limit) = self.idle_after().and_then(|after| now.checked_sub(after)) {
+            let idle = content.shelf.take_idle(limit);
+            if !idle.is_empty() {
+                return Some(Job::Demote(self.see_off(content, idle)));
+            }
+        }
+        if content.work.next_look(now).is_some_and(|next| next <= now) {
+            content.work.has_missed = false;
+            content.work.looked = Some(now);
+            return Some(Job::Look);
+        }
+        None
+    }
+
+    /// How long there is nothing to do; None: until somebody says so.
+    fn rest(&self, content: &Content, now: Instant) -> Option<Duration> {
+        let due = content.shelf.next_due().map(|(due, _)| due);
+        let idle = content
+            .shelf
+            .oldest_use()
+            .zip(self.idle_after())
+            .and_then(|(used, idle_after)| used.checked_add(idle_after));
+        let look = content.work.next_look(now);
+        let next = due.into_iter().chain(idle).chain(look).min()?;
+        Some(next.saturating_duration_since(now))
+    }
+
+    fn idle_after(&self) -> Option<Duration> {
+        self.options.disk.as_ref().and_then(|disk| disk.idle_after)
+    }
+
+    fn write(&self, namespace: &Namespace, state: &State) {
+        let (Some((disk, _)), Some(layers)) = (&self.disk, &state.layers) else {
+            return;
+        };
+        let written = engine().and_then(|engine| {
+            let layout = transfer::layout(engine, layers)?;
+            let mut rows = transfer::Rows::new(engine, layers, layout.len());
+            disk.store(namespace, &layout, &state.tokens, &mut |index, range| {
+                rows.read(index, range)
+            })
+        });
+        let mut content = self.content();
+        match written {
+            Ok(0) => {}
+            Ok(bytes) => {
+                content.counters.writes += 1;
+                content.counters.written_bytes += bytes;
+                content.work.last_failure = None;
+            }
+            Err(error) => {
+                content.counters.failed_writes += 1;
+                content.work.failures += 1;
+                // Said once, not for each state: a full disk stays full.
+                let is_news = content.work.last_failure.is_none();
+                content.work.last_failure = Some((error.kind(), error.message().to_owned()));
+                drop(content);
+                if is_news {
+                    log::warn!("states cannot be written: {error}");
+                }
+            }
+        }
+    }
+}
+
+impl Content {
+    /// Takes away the mark of an entry that has left memory.
+    fn forget(&mut self, leaving: &Leaving) {
+        if let Some(ticket) = leaving.ticket {
+            self.in_use
+                .remove(&leaving.namespace, &leaving.state.tokens, ticket);
+        }
+    }
+}

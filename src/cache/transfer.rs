@@ -1,0 +1,189 @@
+//! Between the layers on the engine and bytes for files. One tensor at a time, so that the steps
+//! of generations go on in between and no second copy of a state is ever in memory.
+
+use std::{collections::VecDeque, ops::Range, sync::Arc};
+
+use mlx_rs::Array;
+
+use super::disk::{Chain, Layout, TensorLayout};
+use crate::{
+    engine::{Engine, Owned, Pages, mlx::row_bytes},
+    error::{Error, Kind, Result},
+    footprint::Need,
+    memory,
+    model::{LayerCache, LoadedModel, State, from_mlx_dtype, to_mlx_dtype},
+};
+
+/// The layers of a state.
+pub(super) type Layers = Owned<Vec<LayerCache>>;
+
+/// What the files of such a state hold.
+pub(super) fn layout(engine: &Engine, layers: &Arc<Layers>) -> Result<Layout> {
+    let layers = Arc::clone(layers);
+    engine.run(move |mlx| {
+        let mut tensors = Vec::new();
+        for (index, layer) in layers.get(mlx).iter().enumerate() {
+            for (name, array) in layer.parts().into_iter().flatten() {
+                tensors.push(tensor_layout(index, name, array)?);
+            }
+        }
+        Ok(tensors.into())
+    })?
+}
+
+fn tensor_layout(layer: usize, part: &str, array: &Array) -> Result<TensorLayout> {
+    let dtype = from_mlx_dtype(array.dtype()).ok_or_else(|| {
+        Error::new(
+            Kind::Unsupported,
+            format!("states of this type cannot be written: {:?}", array.dtype()),
+        )
+    })?;
+    Ok(TensorLayout {
+        name: format!("layers.{layer}.{part}"),
+        dtype,
+        heads: array.dim(1) as usize,
+        width: array.dim(3) as usize,
+    })
+}
+
+/// Bytes to fetch at once: a visit to the engine may have to wait for a long step.
+const FETCHED_BYTES: usize = 32 << 20;
+
+/// Reads the layers' tensors as bytes, in the layout's order.
+pub(super) struct Rows<'a> {
+    engine: &'a Engine,
+    layers: &'a Arc<Layers>,
+    tensor_count: usize,
+    fetched: VecDeque<Vec<u8>>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(engine: &'a Engine, layers: &'a Arc<Layers>, tensor_count: usize) -> Self {
+        Self {
+            engine,
+            layers,
+            tensor_count,
+            fetched: VecDeque::new(),
+        }
+    }
+
+    /// The positions `range` of the tensor with this index: \[heads, positions, width\]. Called
+    /// for one tensor after the other, with one range; and from the first on again with another.
+    pub(super) fn read(&mut self, index: usize, range: Range<usize>) -> Result<Vec<u8>> {
+        if index == 0 {
+            self.fetched.clear();
+        }
+        if let Some(bytes) = self.fetched.pop_front() {
+            return Ok(bytes);
+        }
+        let layers = Arc::clone(self.layers);
+        let indices = index..self.tensor_count;
+        let fetched = self.engine.run(move |mlx| {
+            let arrays: Vec<&Array> = layers
+                .get(mlx)
+                .iter()
+                .filter_map(LayerCache::parts)
+                .flatten()
+                .map(|(_, array)| array)
+                .collect();
+            let (mut fetched, mut bytes) = (VecDeque::new(), 0);
+            for array in &arrays[indices] {
+                let rows = row_bytes(array, range.start as i32, range.end as i32)?;
+                bytes += rows.len();
+                fetched.push_back(rows);
+                if bytes >= FETCHED_BYTES {
+                    break;
+                }
+            }
+            Ok::<_, Error>(fetched)
+        })??;
+        self.fetched = fetched;
+        self.fetched.pop_front().ok_or_else(|| {
+            Error::new(
+                Kind::InvalidArgument,
+                format!("a state has no tensor of this index: {index}"),
+            )
+        })
+    }
+}
+
+/// Reads the state that a chain of files holds.
+///
+/// # Errors
+/// [`Kind::OverBudget`] when it does not fit into memory, [`Kind::Corrupt`] for files that do not
+/// hold what they should or not what the model needs.
+pub(super) fn restore(
+    engine: &'static Engine,
+    chain: &Chain,
+    model: &Arc<LoadedModel>,
+    tokens: &[u32],
+) -> Result<State> {
+    let token_count = chain.token_count();
+    check_layout(chain.layout(), model)?;
+    let need = Need {
+        lasting_bytes: model.shape.kv_bytes(token_count as u64 + 1),
+        step_bytes: 0,
+    };
+    let admission = engine.run(move |mlx| memory::admit("the cached state", need, mlx))??;
+    // Room for the token that follows, so that it does not copy the whole again.
+    let capacity = (token_count + 1).next_multiple_of(STEP);
+    let mut read = 0;
+    let mut parts = Vec::new();
+    for (index, tensor) in chain.layout().iter().enumerate() {
+        let dtype = to_mlx_dtype(tensor.dtype).ok_or_else(|| unfit(&tensor.name))?;
+        let bytes = tensor.heads * capacity * tensor.width * element_bytes(tensor);
+        let mut pages = Pages::new(bytes)?;
+        chain.read(index, pages.as_mut_slice(), capacity)?;
+        read += bytes as u64;
+        let shape = [1, tensor.heads, capacity, tensor.width].map(|length| length as i32);
+        parts.push((pages, shape, dtype));
+        admission.has_grown_to(read);
+    }
+    let model = Arc::clone(model);
+    let tokens = tokens[..token_count].to_vec();
+    engine.run(move |mlx| {
+        let adopt = |(pages, shape, dtype): (Pages, [i32; 4], _)| mlx.adopt(pages, &shape, dtype);
+        let mut arrays = parts.into_iter().map(adopt);
+        let mut layers = model.network(mlx).new_cache();
+        for layer in &mut layers {
+            let mut next = || arrays.next().expect("the layout has two tensors a layer");
+            layer.fill([next()?, next()?], token_count);
+        }
+        drop(admission);
+        Ok(State::new(tokens, layers, mlx))
+    })?
+}
+
+/// Positions by which buffers grow.
+const STEP: usize = crate::footprint::KV_STEP as usize;
+
+fn element_bytes(tensor: &TensorLayout) -> usize {
+    tensor.dtype.bits().map_or(0, |bits| bits as usize / 8)
+}
+
+/// The namespace says that the files were made by this very model. Still, what becomes the shape
+/// of an array is not taken from a file alone.
+fn check_layout(layout: &Layout, model: &LoadedModel) -> Result<()> {
+    let shape = &model.shape;
+    if layout.len() as u64 != 2 * shape.layer_count {
+        return Err(unfit("layers"));
+    }
+    for (index, tensor) in layout.iter().enumerate() {
+        let part = ["keys", "values"][index % 2];
+        let fits = tensor.name == format!("layers.{}.{part}", index / 2)
+            && tensor.heads as u64 == shape.kv_head_count
+            && tensor.width as u64 == shape.head_dim
+            && element_bytes(tensor) as u64 == shape.element_bytes;
+        if !fits {
+            return Err(unfit(&tensor.name));
+        }
+    }
+    Ok(())
+}
+
+fn unfit(what: &str) -> Error {
+    Error::new(
+        Kind::Corrupt,
+        format!("a cached state does not fit the model: {what}"),
+    )
+}
