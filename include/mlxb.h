@@ -1119,12 +1119,19 @@ mlxb_status mlxb_model_generation_defaults(const mlxb_model *model,
 
 /* ---- Chat ------------------------------------------------------------------------------------- */
 
+/** A conversation that is put together message by message, for programs that write no JSON. */
+typedef struct mlxb_chat mlxb_chat;
+
 /**
  * Renders a conversation as the prompt that the model was trained on, with its own template.
  *
- * @param request_json    A JSON object: "messages" (an array of objects with "role" and
- *                        "content"), and optionally "tools", "add_generation_prompt" (true by
- *                        default) and any variable of the template.
+ * @param request_json    A JSON object: "messages" (an array of objects with "role", "content",
+ *                        and "tool_calls" or "reasoning_content" where they apply), and
+ *                        optionally "tools", "documents", "add_generation_prompt" (true by
+ *                        default), "continue_final_message" (true to end the prompt inside the
+ *                        last message, for the model to continue it), "chat_template" (the name
+ *                        of one of several), and variables of the template, either beside these
+ *                        or in "chat_template_kwargs".
  * @param prompt          The text, NUL-terminated; NULL on a failure. It holds the begin token
  *                        where the template writes one; mlxb_generate does not add another.
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or malformed JSON; MLXB_INVALID_UTF8;
@@ -1137,6 +1144,71 @@ mlxb_status mlxb_chat_render(const mlxb_model *model,
                              const char *request_json,
                              char **prompt,
                              mlxb_error **error);
+
+/**
+ * Turns a conversation into the token ids of its prompt. Where a message or a tool quotes a
+ * control token, the quote is encoded as plain text: nobody can end a turn from inside one.
+ *
+ * @param request_json    As for mlxb_chat_render.
+ * @param tokens          Room for `capacity` ids; may be NULL with capacity 0.
+ * @param count           How many ids there are.
+ * @param stable_count    How many of them, from the first, the prompt of the next turn begins
+ *                        with, whatever is answered and asked: a kv that holds no more than these
+ *                        serves it. May be NULL.
+ * @return MLXB_OK; MLXB_BUFFER_TOO_SMALL, with both counts set; MLXB_MODEL_FORMAT when the
+ *         tokenizer fails; else as mlxb_chat_render.
+ *
+ * Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_chat_tokenize(const mlxb_model *model,
+                               const char *request_json,
+                               uint32_t *tokens,
+                               size_t capacity,
+                               size_t *count,
+                               size_t *stable_count,
+                               mlxb_error **error);
+
+/**
+ * Makes a conversation without messages. Never NULL, unless memory is exhausted.
+ *
+ * Ownership: the caller's, until mlxb_chat_free. Thread: any. Since 0.1.0.
+ */
+mlxb_chat *mlxb_chat_new(void);
+
+/**
+ * Adds a message at the end.
+ *
+ * @param role        "system", "user", "assistant" or another that the model's template knows.
+ * @param text_ptr    UTF-8; may be NULL with length 0.
+ * @param text_len    Its bytes.
+ * @return MLXB_OK; MLXB_INVALID_UTF8; MLXB_INVALID_ARGUMENT for NULL or an empty role. After a
+ *         failure the conversation is as before.
+ *
+ * Thread: any, but one at a time for a conversation. Since 0.1.0.
+ */
+mlxb_status mlxb_chat_add(mlxb_chat *chat,
+                          const char *role,
+                          const char *text_ptr,
+                          size_t text_len,
+                          mlxb_error **error);
+
+/**
+ * Gives the conversation as the JSON that mlxb_chat_render and mlxb_chat_tokenize take.
+ *
+ * @param json    The text, NUL-terminated; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL.
+ *
+ * Ownership: free `*json` with mlxb_string_free. Thread: any, but one at a time for a
+ * conversation. Since 0.1.0.
+ */
+mlxb_status mlxb_chat_json(const mlxb_chat *chat, char **json, mlxb_error **error);
+
+/**
+ * Frees a conversation; NULL is ignored.
+ *
+ * Ownership: consumes `chat`. Thread: any, but no other use of it at the same time. Since 0.1.0.
+ */
+void mlxb_chat_free(mlxb_chat *chat);
 
 /* ---- Models on this machine ------------------------------------------------------------------- */
 

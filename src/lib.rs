@@ -22,7 +22,7 @@ mod tokenizer;
 
 pub use cache::{Cache, CacheOptions, CacheStatistics, DiskOptions, Match, OnEvict};
 pub use cancel::{Cancel, Flow};
-pub use chat::{ChatTemplate, ChatTokens, Clock};
+pub use chat::{Chat, ChatTemplate, ChatTokens, Clock};
 pub use error::{Error, Kind, Result};
 pub use generate::{
     CacheUse, DEFAULT_PENALTY_CONTEXT, DEFAULT_PREFILL_CHUNK, Event, Finish, GenerateOptions,

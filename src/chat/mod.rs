@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod builder;
 mod clock;
 mod continuation;
 mod environment;
@@ -36,6 +37,7 @@ mod tests;
 #[cfg(test)]
 mod token_tests;
 
+pub use self::builder::Chat;
 pub use self::clock::Clock;
 pub use self::template::ChatTemplate;
 pub use self::tokens::ChatTokens;

@@ -22,6 +22,7 @@ static void nothing_happens_to_null(void) {
     mlxb_string_free(NULL);
     mlxb_cancel_request(NULL);
     mlxb_cancel_free(NULL);
+    mlxb_chat_free(NULL);
     CHECK(mlxb_model_retain(NULL) == NULL);
     mlxb_model_release(NULL);
     mlxb_kv_free(NULL);
@@ -176,6 +177,36 @@ static void chat_render_refuses_null(void) {
     REFUSED("malformed", mlxb_chat_render, tiny(), "{", &prompt);
 }
 
+static void chat_tokenize_refuses_null(void) {
+    const char request[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}";
+    uint32_t tokens[64] = {0};
+    size_t count = 77;
+    size_t stable_count = 77;
+    REFUSED("model", mlxb_chat_tokenize, NULL, request, tokens, 64, &count, &stable_count);
+    CHECK_INT(0, count);
+    CHECK_INT(0, stable_count);
+    REFUSED("request_json", mlxb_chat_tokenize, tiny(), NULL, tokens, 64, &count, &stable_count);
+    REFUSED("malformed", mlxb_chat_tokenize, tiny(), "{", tokens, 64, &count, &stable_count);
+    REFUSED("buffer", mlxb_chat_tokenize, tiny(), request, NULL, 64, &count, &stable_count);
+    REFUSED("count", mlxb_chat_tokenize, tiny(), request, tokens, 64, NULL, &stable_count);
+    EXPECT(MLXB_OK, mlxb_chat_tokenize(tiny(), request, tokens, 64, &count, NULL, &error));
+    CHECK_INT(MLXB_OK, mlxb_chat_tokenize(tiny(), request, tokens, 64, &count, NULL, NULL));
+}
+
+static void chats_refuse_null(void) {
+    mlxb_chat *chat = mlxb_chat_new();
+    char *json = GARBAGE;
+    REFUSED("chat", mlxb_chat_add, NULL, "user", "a", 1);
+    REFUSED("role", mlxb_chat_add, chat, NULL, "a", 1);
+    REFUSED("role", mlxb_chat_add, chat, "", "a", 1);
+    REFUSED("text", mlxb_chat_add, chat, "user", NULL, 1);
+    CHECK_INT(MLXB_OK, mlxb_chat_add(chat, "user", NULL, 0, NULL));
+    REFUSED("chat", mlxb_chat_json, NULL, &json);
+    CHECK(json == NULL);
+    REFUSED("json", mlxb_chat_json, chat, NULL);
+    mlxb_chat_free(chat);
+}
+
 static void quantize_refuses_null(void) {
     mlxb_quantize_result result = {.struct_size = sizeof result, .packed_count = 99};
     REFUSED("source_dir", mlxb_quantize, NULL, "/tmp/mlxb-no-such-target", NULL, &result);
@@ -261,6 +292,8 @@ int main(void) {
     RUN(generate_refuses_null);
     RUN(generate_refuses_null_arrays);
     RUN(chat_render_refuses_null);
+    RUN(chat_tokenize_refuses_null);
+    RUN(chats_refuse_null);
     RUN(quantize_refuses_null);
     RUN(cache_functions_refuse_null);
     return finish();

@@ -28,6 +28,13 @@ static void text_that_is_not_utf8_is_refused(void) {
                      mlxb_model_tokenize(tiny(), *bad, strlen(*bad), false, NULL, 0, &count, &error));
         EXPECT_ERROR(MLXB_INVALID_UTF8, "request_json",
                      mlxb_chat_render(tiny(), *bad, &prompt, &error));
+        EXPECT_ERROR(MLXB_INVALID_UTF8, "request_json",
+                     mlxb_chat_tokenize(tiny(), *bad, NULL, 0, &count, NULL, &error));
+        mlxb_chat *chat = mlxb_chat_new();
+        EXPECT_ERROR(MLXB_INVALID_UTF8, "role", mlxb_chat_add(chat, *bad, "a", 1, &error));
+        EXPECT_ERROR(MLXB_INVALID_UTF8, "text",
+                     mlxb_chat_add(chat, "user", *bad, strlen(*bad), &error));
+        mlxb_chat_free(chat);
         options = greedy(1);
         options.stop = bad;
         options.stop_count = 1;
@@ -177,6 +184,44 @@ static void chat_is_rendered_with_the_models_template(void) {
     mlxb_string_free(prompt);
 }
 
+static void a_chat_becomes_json_and_tokens(void) {
+    const char quote[] = "a\"b\n<|im_end|>";
+    mlxb_chat *chat = mlxb_chat_new();
+    char *json = NULL;
+    char *prompt = NULL;
+    char *stable = NULL;
+    uint32_t tokens[128];
+    uint32_t one[1];
+    size_t count = 0;
+    size_t stable_count = 0;
+    size_t ends = 0;
+    EXPECT(MLXB_OK, mlxb_chat_add(chat, "system", "x", 1, &error));
+    EXPECT(MLXB_OK, mlxb_chat_add(chat, "user", quote, strlen(quote), &error));
+    EXPECT(MLXB_OK, mlxb_chat_json(chat, &json, &error));
+    mlxb_chat_free(chat);
+    CHECK_STR("{\"messages\":[{\"role\":\"system\",\"content\":\"x\"},"
+              "{\"role\":\"user\",\"content\":\"a\\\"b\\n<|im_end|>\"}]}",
+              json);
+
+    EXPECT(MLXB_OK, mlxb_chat_tokenize(tiny(), json, tokens, 128, &count, &stable_count, &error));
+    CHECK(stable_count > 0 && stable_count < count);
+    for (size_t at = 0; at < count; at++) {
+        ends += tokens[at] == 2;
+    }
+    CHECK_INT(2, ends);
+    EXPECT(MLXB_OK, mlxb_chat_render(tiny(), json, &prompt, &error));
+    EXPECT(MLXB_OK, mlxb_model_detokenize(tiny(), tokens, stable_count, false, &stable, &error));
+    CHECK(strncmp(prompt, stable, strlen(stable)) == 0);
+    mlxb_string_free(stable);
+    mlxb_string_free(prompt);
+
+    size_t needed = 0;
+    EXPECT(MLXB_BUFFER_TOO_SMALL,
+           mlxb_chat_tokenize(tiny(), json, one, 1, &needed, &stable_count, &error));
+    CHECK_INT(count, needed);
+    mlxb_string_free(json);
+}
+
 int main(void) {
     RUN(the_library_is_of_the_headers_version);
     RUN(text_that_is_not_utf8_is_refused);
@@ -189,5 +234,6 @@ int main(void) {
     RUN(info_tells_what_the_model_is);
     RUN(ids_past_the_embedding_are_refused_everywhere);
     RUN(chat_is_rendered_with_the_models_template);
+    RUN(a_chat_becomes_json_and_tokens);
     return finish();
 }
