@@ -137,6 +137,12 @@ impl Index {
         self.nodes.contains_key(&id)
     }
 
+    /// Whether it is stored and none continues it.
+    pub(super) fn is_leaf(&self, id: SegmentId) -> bool {
+        let node = self.nodes.get(&id);
+        node.is_some_and(|node| node.children.is_empty())
+    }
+
     pub(super) fn layout(&self, namespace: &Namespace) -> Option<&super::Layout> {
         self.trees.get(namespace).map(|tree| &tree.layout)
     }

@@ -19,6 +19,7 @@ mod folder;
 mod index;
 mod layout;
 mod lock;
+mod merge;
 mod others;
 mod room;
 mod segment;
@@ -145,8 +146,9 @@ impl Disk {
 
     /// Stores the KV of those of `tokens` that are not stored yet, and answers the bytes written.
     /// `rows` is asked for one tensor after the other of the layout, and answers the bytes
-    /// \[heads, positions of the range, width\] of it. It is asked again from the first tensor on
-    /// when another process changed what is stored meanwhile.
+    /// \[heads, positions of the range, width\] of it. The range may begin before what is new,
+    /// where many small files become one. It is asked again from the first tensor on when another
+    /// process changed what is stored meanwhile.
     ///
     /// # Errors
     /// What `rows` reports; [`crate::Kind::NoSpace`] when the cap or the disk has no room;

@@ -118,7 +118,11 @@ impl Locked<'_> {
         Ok(Some(file.bytes))
     }
 
-    fn remove_leaf(&mut self, segment: &Segment) -> Result<u64> {
+    /// Removes a segment that none continues; answers the bytes.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn remove_leaf(&mut self, segment: &Segment) -> Result<u64> {
         let path = segment.path(&self.shared.root);
         let removed = self.shared.steps.remove_file(&path);
         if !is_gone(&removed) {

@@ -17,6 +17,7 @@ use super::{
     index::{Misfit, Way},
     layout::{self, Layout},
     lock::{Locked, PATIENCE},
+    merge,
     segment::{Head, Segment},
 };
 use crate::{
@@ -86,20 +87,28 @@ impl Shared {
             locked.touch(&way, SystemTime::now());
             return Ok(None);
         }
-        let segment = Segment::new(
-            *namespace,
-            way.last(),
-            way.token_count,
-            &tokens[way.token_count..],
-            Arc::clone(layout),
-        )?;
-        let head = segment.head();
+        let mut first = merge::first_replaced(&way.segments, tokens.len());
+        let (segment, head) = loop {
+            let next = way.segments.get(first);
+            let start = next.map_or(way.token_count, |next| next.start);
+            let parent = next.map_or(way.last(), |next| next.parent);
+            let rest = &tokens[start..];
+            let segment = Segment::new(*namespace, parent, start, rest, Arc::clone(layout))?;
+            let head = segment.head();
+            match locked.make_room(head.file_bytes, &way) {
+                Ok(()) => break (segment, head),
+                // A longer chain needs less room.
+                Err(error) if error.kind() == Kind::NoSpace && next.is_some() => {
+                    first = way.segments.len();
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let path = segment.path(&self.root);
         if fs::symlink_metadata(&path).is_ok() {
             // The index does not know it, or it would be on the way.
             locked.remove_useless(&path, "it could not be read");
         }
-        locked.make_room(head.file_bytes, &way)?;
         let folder = segment.folder(&self.root);
         let temporary = folder.join(temporary_name());
         let created = self
@@ -143,6 +152,18 @@ impl Shared {
         let segment = Arc::clone(&draft.segment);
         let inserted = self.index().insert(segment, draft.head.file_bytes, now);
         debug_assert_eq!(inserted, Ok::<(), Misfit>(()));
+        for segment in way.segments.iter().rev() {
+            let is_held_again = draft.segment.start <= segment.start
+                && tokens.get(segment.start..segment.end()) == Some(&segment.tokens);
+            if !is_held_again || !self.index().is_leaf(segment.id) {
+                break;
+            }
+            if let Err(error) = locked.remove_leaf(segment) {
+                log::debug!("a file that is not needed any more stays: {error}");
+                break;
+            }
+        }
+        let way = self.index().way(&draft.segment.namespace, tokens);
         locked.touch(&way, now);
         Ok(true)
     }

@@ -2,6 +2,7 @@
 
 mod basics;
 pub(super) mod faults;
+mod merging;
 mod model;
 mod shared;
 
