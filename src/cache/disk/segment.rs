@@ -42,13 +42,28 @@ const FIRST_READ_BYTES: u64 = 16 << 10;
 
 const EXTENSION: &str = ".safetensors";
 
-/// What a file's name says: a hash over namespace, parent, start and tokens.
+/// What a file's name says: a hash over namespace, layout, parent, start and tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) struct SegmentId([u8; 32]);
 
 impl SegmentId {
-    fn of(namespace: &Namespace, parent: Option<Self>, start: usize, tokens: &[u32]) -> Self {
+    fn of(
+        namespace: &Namespace,
+        layout: &[TensorLayout],
+        parent: Option<Self>,
+        start: usize,
+        tokens: &[u32],
+    ) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("mlxb prompt cache segment 1");
+        hasher.update(&(layout.len() as u64).to_le_bytes());
+        for tensor in layout {
+            let dtype = tensor.dtype.name().unwrap_or_default();
+            for number in [tensor.heads, tensor.width, tensor.name.len(), dtype.len()] {
+                hasher.update(&(number as u64).to_le_bytes());
+            }
+            hasher.update(tensor.name.as_bytes());
+            hasher.update(dtype.as_bytes());
+        }
         hasher.update(&namespace.0);
         hasher.update(&[u8::from(parent.is_some())]);
         hasher.update(&parent.map_or([0; 32], |parent| parent.0));
@@ -130,7 +145,7 @@ impl Segment {
         }
         Ok(Self {
             namespace,
-            id: SegmentId::of(&namespace, parent, start, tokens),
+            id: SegmentId::of(&namespace, &layout, parent, start, tokens),
             parent,
             start,
             tokens: tokens.into(),
@@ -186,12 +201,9 @@ impl Segment {
         })?;
         let fields = about
             .fields()
-            .filter(|fields| {
-                let token_bytes = 4 * fields.token_count as u64;
-                (1..=MOST_TOKENS).contains(&fields.token_count)
-                    && fields.start <= MOST_START
-                    && tokens_at + token_bytes <= file_bytes
-            })
+            .filter(|fields| (1..=MOST_TOKENS).contains(&fields.token_count))
+            .filter(|fields| fields.start <= MOST_START)
+            .filter(|fields| tokens_at + 4 * fields.token_count as u64 <= file_bytes)
             .ok_or_else(|| corrupt("header is not about a segment".into()))?;
         let head_bytes = tokens_at + 4 * fields.token_count as u64;
         let read = extended(path, file, header, head_bytes)?;

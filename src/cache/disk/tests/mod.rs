@@ -1,6 +1,8 @@
 //! Storing and restoring, with bytes that tell whose they are.
 
 mod basics;
+mod cap;
+mod corruption;
 pub(super) mod faults;
 mod merging;
 mod model;
@@ -11,6 +13,7 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
