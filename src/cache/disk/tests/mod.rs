@@ -3,9 +3,12 @@
 mod basics;
 mod cap;
 mod corruption;
+mod crash;
 pub(super) mod faults;
+mod full;
 mod merging;
 mod model;
+mod readers;
 mod shared;
 
 use std::{
@@ -18,7 +21,7 @@ use std::{
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{Disk, Layout, TensorLayout};
+use super::{Disk, Layout, TensorLayout, lock};
 use crate::{cache::namespace::Namespace, error::Result, safetensors::Dtype};
 
 const AMPLE: u64 = 1 << 30;
@@ -117,9 +120,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
-        match fs::symlink_metadata(&path).unwrap().is_dir() {
-            true => found.extend(files(&path)),
-            false => found.push(path),
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => found.extend(files(&path)),
+            Ok(_) => found.push(path),
+            // Another process has removed it.
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
         }
     }
     found.sort();
