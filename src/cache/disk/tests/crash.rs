@@ -99,10 +99,8 @@ impl Worker {
         let mut status = 0;
         let id = self.0.id() as i32;
         // SAFETY: a child of ours, and a place for its status.
-        assert_eq!(
-            unsafe { libc::waitpid(id, &raw mut status, libc::WUNTRACED) },
-            id
-        );
+        let stopped = unsafe { libc::waitpid(id, &raw mut status, libc::WUNTRACED) };
+        assert_eq!(stopped, id);
         assert!(libc::WIFSTOPPED(status), "the worker ended by itself");
         let own = format!("{id}-");
         let is_writing = files(directory).iter().any(|path| {
