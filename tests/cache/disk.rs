@@ -260,3 +260,67 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
     }
     found
 }
+
+/// A file system in memory of its own, for root.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(kilobytes: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o"])
+            .arg(format!("size={kilobytes}k"))
+            .arg("none")
+            .arg(folder.path())
+            .status()
+            .unwrap();
+        assert!(mounted.success(), "mounting takes root");
+        Self(folder)
+    }
+
+    fn remount_read_only(&self) {
+        let mounted = std::process::Command::new("mount")
+            .args(["-o", "remount,ro"])
+            .arg(self.0.path())
+            .status()
+            .unwrap();
+        assert!(mounted.success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg(self.0.path())
+            .status();
+    }
+}
+
+#[test]
+fn on_a_full_or_read_only_disk_generation_goes_on_and_the_statistics_tell() {
+    let model = tiny_model::load(1);
+    let disk = SmallDisk::mount(256);
+    let cache = unhurried(1 << 30, disk.0.path());
+    let prompt = tokens(1, 1000);
+    let reference = cold(&model, &prompt, 5);
+    let (_, told) = run(&model, None, &prompt, &cached(5, &cache, ""));
+    assert_eq!(told, reference);
+    assert_eq!(cache.flush().unwrap_err().kind(), mlxb::Kind::NoSpace);
+    let statistics = cache.statistics().unwrap();
+    assert_eq!((statistics.writes, statistics.failed_writes), (0, 1));
+    assert_eq!(statistics.entries, 1);
+    // What fits is written nevertheless.
+    let short = tokens(2, 20);
+    run(&model, None, &short, &cached(1, &cache, ""));
+    cache.flush().unwrap();
+    disk.remount_read_only();
+    run(&model, None, &tokens(3, 20), &cached(1, &cache, ""));
+    assert!(cache.flush().is_err());
+    assert_eq!(cache.statistics().unwrap().failed_writes, 2);
+    cache.clear().unwrap();
+    // It still serves for reading.
+    let (generated, told) = run(&model, None, &short, &cached(5, &cache, ""));
+    assert_eq!(generated.restored_tokens, 19);
+    assert_eq!(told.ids, cold(&model, &short, 5).ids);
+    drop(cache);
+}

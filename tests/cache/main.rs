@@ -2,10 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod disk;
+mod model;
 mod prefixes;
+mod real;
 #[path = "../generation/run.rs"]
 mod run;
+mod scenarios;
 mod sharing;
+#[path = "../support/mod.rs"]
+mod support;
 #[path = "../generation/tiny_model.rs"]
 #[allow(dead_code, reason = "each test program uses a part")]
 mod tiny_model;

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "numbers, shown with --nocapture")]
 
 mod memory;
+mod restoring;
 #[path = "../generation/run.rs"]
 mod run;
 mod threads;
