@@ -2,8 +2,8 @@
 
 use std::{
     fs::File,
-    io::{self, ErrorKind, IoSliceMut, Read as _, Seek as _, SeekFrom},
-    path::{Path, PathBuf},
+    io::{ErrorKind, IoSliceMut, Read as _, Seek as _, SeekFrom},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
@@ -12,15 +12,13 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
     Shared,
-    folder::open_regular,
     layout::{Layout, TensorLayout},
-    segment::Segment,
+    segment::{Segment, read_exact_at, unreadable},
 };
 use crate::{
     cache::namespace::Namespace,
     error::{Error, Kind, Result},
     escape::{Escaped, EscapedPath},
-    regular_file,
 };
 
 /// Bytes that are read and then hashed while the processor still has them at hand.
@@ -143,19 +141,19 @@ impl Piece {
         let path = segment.path(&shared.root);
         let corrupt =
             |what: &str| Error::new(Kind::Corrupt, format!("{}: {what}", EscapedPath(&path)));
-        let (file, metadata) = open_regular(&path)?;
+        let (file, metadata) = shared.steps.open_regular(&path)?;
         let head = segment.head();
         if metadata.len() != head.file_bytes {
             return Err(corrupt("length is not what it should be"));
         }
         let mut found = vec![0; head.bytes.len()];
-        read_at(&path, &file, &mut found, 0)?;
+        read_exact_at(&path, &file, &mut found, 0)?;
         if found != head.bytes {
             return Err(corrupt("header is not what it was"));
         }
         let checksums = if shared.verify {
             let mut bytes = vec![0; 8 * (segment.layout.len() + 2)];
-            read_at(&path, &file, &mut bytes, head.checksums_at())?;
+            read_exact_at(&path, &file, &mut bytes, head.checksums_at())?;
             let mut checksums: Vec<u64> = bytes
                 .chunks_exact(8)
                 .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("chunks of eight")))
@@ -251,7 +249,9 @@ struct Cursor<'a> {
 impl Cursor<'_> {
     fn seek(&mut self, to: SeekFrom) -> Result<()> {
         let moved = self.file.seek(to);
-        moved.map(|_| ()).map_err(|error| self.piece.error(error))
+        moved
+            .map(|_| ())
+            .map_err(|error| unreadable(&self.piece.path, error))
     }
 
     /// Fills the spans of a batch, which is empty then.
@@ -260,10 +260,15 @@ impl Cursor<'_> {
         let mut left = slices.as_mut_slice();
         while !left.is_empty() {
             match self.file.read_vectored(left) {
-                Ok(0) => return Err(self.piece.error(ErrorKind::UnexpectedEof.into())),
+                Ok(0) => {
+                    return Err(unreadable(
+                        &self.piece.path,
+                        ErrorKind::UnexpectedEof.into(),
+                    ));
+                }
                 Ok(count) => IoSliceMut::advance_slices(&mut left, count),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.piece.error(error)),
+                Err(error) => return Err(unreadable(&self.piece.path, error)),
             }
         }
         if let Some(hasher) = &mut self.hasher {
@@ -287,28 +292,5 @@ impl Cursor<'_> {
             self.fill(&mut vec![span])?;
         }
         Ok(())
-    }
-}
-
-impl Piece {
-    /// A file that ends early, or cannot be read where it should be, is no good.
-    fn error(&self, error: io::Error) -> Error {
-        Error::new(
-            Kind::Corrupt,
-            format!("{}: {error}", EscapedPath(&self.path)),
-        )
-        .with_source(error)
-    }
-}
-
-/// Fills `buffer` from `offset` on.
-fn read_at(path: &Path, file: &File, buffer: &mut [u8], offset: u64) -> Result<()> {
-    let io = |error| Error::io(EscapedPath(path), error);
-    match regular_file::read_up_to(file, buffer, offset).map_err(io)? {
-        read if read == buffer.len() => Ok(()),
-        _ => Err(Error::new(
-            Kind::Corrupt,
-            format!("{}: file became shorter", EscapedPath(path)),
-        )),
     }
 }

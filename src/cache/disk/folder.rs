@@ -4,9 +4,8 @@
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
-    fs::{self, File, Metadata, OpenOptions},
+    fs::{self, Metadata},
     io::{self, ErrorKind},
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -155,7 +154,7 @@ impl Locked<'_> {
 
     /// Bytes of a file that somebody is writing; one whose writer is gone goes.
     fn temporary(&self, path: &Path) -> u64 {
-        let Ok((file, metadata)) = open_regular(path) else {
+        let Ok((file, metadata)) = self.shared.steps.open_regular(path) else {
             return 0;
         };
         if self.is_exclusive() && self.shared.steps.try_lock(&file).is_ok() {
@@ -200,7 +199,8 @@ impl Locked<'_> {
         let mut found = Vec::with_capacity(new.len());
         for id in new {
             let path = path.join(id.file_name());
-            let read = open_regular(&path).and_then(|(file, metadata)| {
+            let opened = self.shared.steps.open_regular(&path);
+            let read = opened.and_then(|(file, metadata)| {
                 let known = layout.as_ref();
                 let bytes = metadata.len();
                 let segment = Segment::read(&path, &file, bytes, namespace, id, known)?;
@@ -290,33 +290,5 @@ pub(super) fn list(path: &Path) -> Result<Vec<OsString>> {
     match names {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         names => names.map_err(|error| Error::io(EscapedPath(path), error)),
-    }
-}
-
-/// Opens a file for reading, whatever its name may have become: a link is not followed, a pipe
-/// does not make wait.
-///
-/// # Errors
-/// [`Kind::Corrupt`] for what is no regular file; as the system says.
-pub(super) fn open_regular(path: &Path) -> Result<(File, Metadata)> {
-    let irregular = || {
-        Error::new(
-            Kind::Corrupt,
-            format!("not a regular file: {}", EscapedPath(path)),
-        )
-    };
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
-        .and_then(|file| file.metadata().map(|metadata| (file, metadata)));
-    match opened {
-        Ok((file, metadata)) if metadata.is_file() => Ok((file, metadata)),
-        Ok(_) => Err(irregular()),
-        // A link, or a socket.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) => {
-            Err(irregular())
-        }
-        Err(error) => Err(Error::io(EscapedPath(path), error)),
     }
 }

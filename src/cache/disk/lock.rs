@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut},
     os::unix::fs::MetadataExt as _,
     path::Path,
-    sync::{MutexGuard, PoisonError},
+    sync::{MutexGuard, PoisonError, TryLockError as TryFolderError},
     thread,
     time::{Duration, Instant},
 };
@@ -71,10 +71,15 @@ impl Shared {
     /// # Errors
     /// [`Kind::Locked`] after `patience`; what the system reports.
     pub(super) fn lock(&self, patience: Duration) -> Result<Locked<'_>> {
-        let folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.root.join("lock");
-        let deadline = Instant::now() + patience;
-        let mut pause = FIRST_PAUSE;
+        let mut wait = Wait::new(patience);
+        let folder = loop {
+            match self.folder.try_lock() {
+                Ok(folder) => break folder,
+                Err(TryFolderError::Poisoned(folder)) => break folder.into_inner(),
+                Err(TryFolderError::WouldBlock) => wait.or_give_up(&path)?,
+            }
+        };
         let mut opened = None;
         loop {
             let file = match opened.take() {
@@ -96,14 +101,7 @@ impl Shared {
                     return Err(Error::io(EscapedPath(&path), error));
                 }
             }
-            if Instant::now() >= deadline {
-                return Err(Error::new(
-                    Kind::Locked,
-                    format!("another process holds the lock: {}", EscapedPath(&path)),
-                ));
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            wait.or_give_up(&path)?;
         }
     }
 
@@ -121,6 +119,33 @@ impl Shared {
             .create_folder(&self.root)
             .and_then(|()| self.steps.open_lock(path))
             .map_err(|error| Error::io(EscapedPath(path), error))
+    }
+}
+
+/// Looks again and again, less and less often.
+struct Wait {
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl Wait {
+    fn new(patience: Duration) -> Self {
+        Self {
+            deadline: Instant::now() + patience,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    fn or_give_up(&mut self, path: &Path) -> Result<()> {
+        if Instant::now() >= self.deadline {
+            return Err(Error::new(
+                Kind::Locked,
+                format!("another one holds the lock: {}", EscapedPath(path)),
+            ));
+        }
+        thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
     }
 }
 

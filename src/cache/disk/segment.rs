@@ -12,7 +12,13 @@
 //! what it is about, that of the file it continues included: two processes that store the same
 //! agree on it, and it stands for all tokens from the first one on.
 
-use std::{collections::BTreeMap, fs::File, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, ErrorKind},
+    path::Path,
+    sync::Arc,
+};
 
 use serde_json::{Map, Value, json};
 
@@ -174,7 +180,7 @@ impl Segment {
     /// the length of the file.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for what this library has not written so; what the system reports.
+    /// [`Kind::Corrupt`] for what this library has not written so, or cannot be read.
     pub(super) fn read(
         path: &Path,
         file: &File,
@@ -185,7 +191,7 @@ impl Segment {
     ) -> Result<Self> {
         let corrupt =
             |what: String| Error::new(Kind::Corrupt, format!("{}: {what}", EscapedPath(path)));
-        let first = read_at(path, file, 0, file_bytes.min(FIRST_READ_BYTES))?;
+        let first = extended(path, file, Vec::new(), file_bytes.min(FIRST_READ_BYTES))?;
         let header_bytes = first
             .first_chunk::<PREFIX_BYTES>()
             .map(|prefix| u64::from_le_bytes(*prefix))
@@ -371,27 +377,35 @@ fn derived_layout(header: &Header) -> Option<Layout> {
 
 /// `bytes` from the beginning of the file, `start` of which are there already.
 fn extended(path: &Path, file: &File, mut start: Vec<u8>, bytes: u64) -> Result<Vec<u8>> {
-    if let Some(missing) = bytes.checked_sub(start.len() as u64) {
-        start.extend(read_at(path, file, start.len() as u64, missing)?);
+    let bytes = usize::try_from(bytes).expect("bounded by the most that a header has");
+    let done = start.len();
+    if bytes > done {
+        start.resize(bytes, 0);
+        read_exact_at(path, file, &mut start[done..], done as u64)?;
     }
     Ok(start)
 }
 
-/// Exactly `bytes` from `offset` on.
-fn read_at(path: &Path, file: &File, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-    let bytes = usize::try_from(bytes).expect("bounded by the most that a header has");
-    let mut buffer = vec![0; bytes];
-    let read = regular_file::read_up_to(file, &mut buffer, offset)
-        .map_err(|error| Error::io(EscapedPath(path), error))?;
-    if read < bytes {
-        return Err(Error::new(
-            Kind::Corrupt,
-            format!(
-                "{}: file became shorter, bytes missing: {}",
-                EscapedPath(path),
-                bytes - read
-            ),
-        ));
-    }
-    Ok(buffer)
+/// Fills `buffer` from `offset` on.
+///
+/// # Errors
+/// [`Kind::Corrupt`]: a file that ends early, or cannot be read where it should be, is no good.
+pub(super) fn read_exact_at(
+    path: &Path,
+    file: &File,
+    buffer: &mut [u8],
+    offset: u64,
+) -> Result<()> {
+    let read = regular_file::read_up_to(file, buffer, offset).and_then(|read| {
+        match read == buffer.len() {
+            true => Ok(()),
+            false => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    });
+    read.map_err(|error| unreadable(path, error))
+}
+
+/// The error of a file that could be opened but not read.
+pub(super) fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::new(Kind::Corrupt, format!("{}: {error}", EscapedPath(path))).with_source(error)
 }

@@ -1,14 +1,20 @@
-//! Every change of the file system, in one place, so that tests can let each of them fail.
+//! Every change of the file system and every opening, in one place, so that tests can let each of
+//! them fail.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
     time::SystemTime,
 };
 
-/// The changes. Outside of tests it holds nothing.
+use crate::{
+    error::{Error, Kind, Result},
+    escape::EscapedPath,
+};
+
+/// What is done to the file system. Outside of tests it holds nothing.
 #[derive(Clone, Default)]
 pub(super) struct Steps {
     #[cfg(test)]
@@ -105,5 +111,37 @@ impl Steps {
     pub(super) fn set_modified(&self, file: &File, time: SystemTime) -> io::Result<()> {
         self.next()?;
         file.set_modified(time)
+    }
+
+    /// Opens a file for reading, whatever its name may have become: a link is not followed, a pipe
+    /// does not make wait.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] for what is no regular file; as the system says.
+    pub(super) fn open_regular(&self, path: &Path) -> Result<(File, Metadata)> {
+        let irregular = || {
+            Error::new(
+                Kind::Corrupt,
+                format!("not a regular file: {}", EscapedPath(path)),
+            )
+        };
+        let opened = self
+            .next()
+            .and_then(|()| {
+                OpenOptions::new()
+                    .read(true)
+                    .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                    .open(path)
+            })
+            .and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+        match opened {
+            Ok((file, metadata)) if metadata.is_file() => Ok((file, metadata)),
+            Ok(_) => Err(irregular()),
+            // A link, or a socket.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) => {
+                Err(irregular())
+            }
+            Err(error) => Err(Error::io(EscapedPath(path), error)),
+        }
     }
 }

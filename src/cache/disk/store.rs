@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Shared,
-    folder::{TEMPORARY_EXTENSION, open_regular},
+    folder::TEMPORARY_EXTENSION,
     index::{Misfit, Way},
     layout::{self, Layout},
     lock::{Locked, PATIENCE},
@@ -174,8 +174,10 @@ impl Locked<'_> {
     fn touch(&mut self, way: &Way, now: SystemTime) {
         for segment in &way.segments {
             self.shared.index().touch(segment.id, now);
-            let touched = open_regular(&segment.path(&self.shared.root)).and_then(|(file, _)| {
-                let set = self.shared.steps.set_modified(&file, now);
+            let steps = &self.shared.steps;
+            let opened = steps.open_regular(&segment.path(&self.shared.root));
+            let touched = opened.and_then(|(file, _)| {
+                let set = steps.set_modified(&file, now);
                 set.map_err(|error| Error::io("cannot set the time of change", error))
             });
             if let Err(error) = touched {

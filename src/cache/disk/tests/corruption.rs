@@ -85,7 +85,7 @@ impl Stage {
             }
             if fs::read(path).ok().as_ref() != Some(bytes) {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, bytes).unwrap();
+                replace(path, bytes);
             }
         }
         warnings();
@@ -135,8 +135,14 @@ impl Stage {
         let (path, bytes) = &self.files[file];
         let mut bytes = bytes.clone();
         change(&mut bytes);
-        fs::write(path, bytes).unwrap();
+        replace(path, &bytes);
     }
+}
+
+/// A new file instead of new content, which file systems hurry to the disk.
+fn replace(path: &Path, bytes: &[u8]) {
+    let _ = fs::remove_file(path);
+    fs::write(path, bytes).unwrap();
 }
 
 /// Where the tensors of a file begin, and the file ends.

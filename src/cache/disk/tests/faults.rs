@@ -63,8 +63,8 @@ fn sequences() -> [(Namespace, Vec<u32>); 4] {
 }
 
 impl Scene {
-    /// Two stored sequences, the second in two files, with an orphan, an unfinished file and a
-    /// damaged one beside them.
+    /// Two stored sequences, the first in two files, and beside them an unfinished file, one
+    /// that is cut off, one of another namespace, and one that continues nothing.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::open(folder.path(), AMPLE, true).unwrap();
@@ -72,20 +72,27 @@ impl Scene {
         store(&disk, &a, &first[..10]).unwrap();
         store(&disk, &a, &first[..20]).unwrap();
         store(&disk, &b, &third).unwrap();
+        let good = segment_files(folder.path());
         let cap_bytes = disk.bytes() + 3000;
-        let before = segment_files(folder.path());
+
+        let elsewhere = tempfile::tempdir().unwrap();
+        let disk = Disk::open(elsewhere.path(), AMPLE, true).unwrap();
+        store(&disk, &a, &first[..15]).unwrap();
+        let parent = segment_files(elsewhere.path()).remove(0);
         store(&disk, &a, &second).unwrap();
-        let mut orphan = segment_files(folder.path());
-        orphan.retain(|path| !before.contains(path));
-        let bytes = fs::read(&orphan[0]).unwrap();
-        let scene = Self { folder, cap_bytes };
-        // Its parent is in another namespace.
-        let name = orphan[0].file_name().unwrap();
-        fs::rename(&orphan[0], before.last().unwrap().with_file_name(name)).unwrap();
-        let damaged = before[0].with_file_name(format!("{}.safetensors", "ab".repeat(32)));
-        fs::write(damaged, &bytes[..100]).unwrap();
-        fs::write(before[0].with_file_name("1-0.tmp"), &bytes).unwrap();
-        scene
+        let mut child = segment_files(elsewhere.path());
+        child.retain(|path| *path != parent);
+        let bytes = fs::read(&child[0]).unwrap();
+        let own = good[0].parent().unwrap();
+        let others = good[2].parent().unwrap();
+        assert_ne!(own, others);
+        let name = child[0].file_name().unwrap();
+        fs::write(own.join(name), &bytes).unwrap();
+        fs::write(others.join(name), &bytes).unwrap();
+        let cut_off = format!("{}.safetensors", "ab".repeat(32));
+        fs::write(own.join(cut_off), &bytes[..100]).unwrap();
+        fs::write(own.join("1-0.tmp"), &bytes).unwrap();
+        Self { folder, cap_bytes }
     }
 
     fn disk(&self, steps: Steps) -> Result<Disk> {
@@ -122,6 +129,33 @@ impl Scene {
         for (namespace, tokens) in sequences() {
             store(&disk, &namespace, &tokens).unwrap();
             assert_eq!(restored(&disk, &namespace, &tokens), tokens.len());
+        }
+    }
+}
+
+/// A lock that cannot be had or a file that cannot be opened for a moment costs a miss and no more.
+#[test]
+fn a_passing_fault_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(folder.path(), AMPLE, true).unwrap();
+    let tokens: Vec<u32> = (0..40).collect();
+    for count in [10, 20, 40] {
+        store(&disk, &NAMESPACE, &tokens[..count]).unwrap();
+    }
+    for fails_at in 1.. {
+        let steps = Steps::default();
+        steps.faults.arm(fails_at, false);
+        if let Ok(disk) = Disk::open_with(folder.path(), AMPLE, true, steps.clone()) {
+            restores(&disk, &NAMESPACE, &tokens, 40);
+            let _ = disk.refresh();
+            let _ = store(&disk, &NAMESPACE, &tokens);
+        }
+        let disk = Disk::open(folder.path(), AMPLE, true).unwrap();
+        assert_eq!(restored(&disk, &NAMESPACE, &tokens), 40, "{fails_at}");
+        assert_tidy(&disk, folder.path());
+        if fails_at > steps.faults.count() {
+            assert!(fails_at > 15, "{fails_at}");
+            break;
         }
     }
 }

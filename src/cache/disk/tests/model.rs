@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-const STEPS: usize = 4000;
+const STEPS: usize = 3000;
 const SEED: u64 = 0x5eed_0001;
 
 /// All that was stored since the last clear.
@@ -45,7 +45,7 @@ fn run(cap_bytes: u64) -> (usize, usize) {
         let namespace = namespace(random.below(3) as u8);
         let tokens = random_tokens(&mut random);
         match random.below(100) {
-            0 if step % 4 == 0 => {
+            0 if step % 2 == 0 => {
                 disk.clear().unwrap();
                 oracle = Oracle::default();
             }

@@ -79,3 +79,95 @@ fn a_store_begins_again_when_what_is_stored_changes() {
         }
     }
 }
+
+/// Two directories in one: files that overlap serve side by side.
+#[test]
+fn files_that_were_cut_differently_serve_together() {
+    let mut random = Random(77);
+    let target = tempfile::tempdir().unwrap();
+    let mut stored = Vec::new();
+    for _ in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), AMPLE, true).unwrap();
+        for _ in 0..30 {
+            let mut tokens = vec![1; 5 + random.below(40)];
+            for _ in 0..random.below(3) {
+                let at = random.below(tokens.len());
+                tokens[at] = 2;
+            }
+            store(&disk, &namespace(1), &tokens).unwrap();
+            stored.push(tokens);
+        }
+        for path in segment_files(folder.path()) {
+            let copy = target
+                .path()
+                .join(path.strip_prefix(folder.path()).unwrap());
+            fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            fs::copy(path, copy).unwrap();
+        }
+    }
+    let disk = Disk::open(target.path(), AMPLE, true).unwrap();
+    assert!(disk.facts().token_count > 1000, "they overlap");
+    for tokens in &stored {
+        assert_eq!(restored(&disk, &namespace(1), tokens), tokens.len());
+    }
+    // And go one by one.
+    for part in (0..8).rev() {
+        let disk = Disk::open(target.path(), disk.bytes() * part / 8, true).unwrap();
+        for tokens in &stored {
+            restored(&disk, &namespace(1), tokens);
+        }
+        assert_tidy(&disk, target.path());
+    }
+}
+
+#[test]
+fn a_lock_that_somebody_keeps_is_not_waited_for_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(folder.path(), AMPLE, true).unwrap();
+    let tokens: Vec<u32> = (0..9).collect();
+    store(&disk, &namespace(1), &tokens).unwrap();
+    let file = segment_files(folder.path()).remove(0);
+    let keeper = fs::File::open(folder.path().join("mlxb-kv-v1/lock")).unwrap();
+    keeper.lock().unwrap();
+    // Restoring needs no lock, and gives up on removing a bad file soon.
+    assert_eq!(restored(&disk, &namespace(1), &tokens), 9);
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
+    assert!(!restores(&disk, &namespace(1), &tokens, 9));
+    assert_eq!(disk.prefix(&namespace(1), &tokens), 0);
+    assert!(file.exists());
+    let patience = std::time::Duration::from_millis(20);
+    let error = disk.shared.lock(patience).err().unwrap();
+    assert_eq!(error.kind(), crate::Kind::Locked);
+    // The same within a process.
+    drop(keeper);
+    let locked = disk.shared.lock(patience).unwrap();
+    assert_eq!(
+        disk.shared.lock(patience).err().unwrap().kind(),
+        crate::Kind::Locked
+    );
+    drop(locked);
+    // What could not be removed then makes way now.
+    assert!(store(&disk, &namespace(1), &tokens).unwrap() > 0);
+    assert_eq!(restored(&disk, &namespace(1), &tokens), 9);
+    assert_tidy(&disk, folder.path());
+}
+
+#[test]
+fn a_panic_of_the_source_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(folder.path(), AMPLE, true).unwrap();
+    let layout = layout();
+    let stored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut source = |index, range| match index {
+            0 => Ok(rows(&namespace(1), &layout, &[1, 2], index, range)),
+            _ => panic!("the source is gone"),
+        };
+        disk.store(&namespace(1), &layout, &[1, 2], &mut source)
+    }));
+    assert!(stored.is_err());
+    assert_eq!(disk.prefix(&namespace(1), &[1, 2]), 0);
+    assert_tidy(&disk, folder.path());
+    assert!(store(&disk, &namespace(1), &[1, 2]).unwrap() > 0);
+}
