@@ -1210,6 +1210,99 @@ mlxb_status mlxb_chat_json(const mlxb_chat *chat, char **json, mlxb_error **erro
  */
 void mlxb_chat_free(mlxb_chat *chat);
 
+/* ---- Protocols -------------------------------------------------------------------------------- */
+
+/** A wire protocol. New values may appear in later versions. */
+typedef enum mlxb_protocol {
+    /** OpenAI's Responses. */
+    MLXB_PROTOCOL_RESPONSES = 1,
+    /** OpenAI's Chat Completions. */
+    MLXB_PROTOCOL_CHAT_COMPLETIONS = 2,
+    /** Anthropic's Messages. */
+    MLXB_PROTOCOL_MESSAGES = 3,
+} mlxb_protocol;
+
+/**
+ * Receives an event of a protocol, on the thread that made the call, one at a time: its name,
+ * such as "response.created", and its JSON; both live for the call. A server for such clients
+ * writes "event: ", the name, "data: " and the JSON, each on a line; in Chat Completions only
+ * the data, and "data: [DONE]" at the end. Returns MLXB_CONTINUE, or MLXB_STOP to end. It must
+ * not throw or longjmp, nor free the handles that the call uses.
+ */
+typedef int32_t (*mlxb_json_fn)(void *user_data, mlxb_str name, mlxb_str json);
+
+/**
+ * Translates a request in the JSON of a protocol to that of mlxb_chat_render: messages, tools
+ * and variables of the template. Sampling and everything else that is not for the template is
+ * checked and left out.
+ *
+ * @param protocol        One of mlxb_protocol.
+ * @param request_json    The request's body.
+ * @param request_len     Its bytes.
+ * @param chat_json       The translation, NUL-terminated; NULL on a failure.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_PROTOCOL naming the field that
+ *         is malformed or not supported.
+ *
+ * Ownership: free `*chat_json` with mlxb_string_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_protocol_to_chat(int32_t protocol,
+                                  const char *request_json,
+                                  size_t request_len,
+                                  char **chat_json,
+                                  mlxb_error **error);
+
+/**
+ * Answers a request in the JSON of a protocol, as a hosted model would: the prompt is made with
+ * the model's own template, reasoning and tool calls are told from the text, and what comes back
+ * has the protocol's form.
+ *
+ * A field that the protocol knows and that is not done here (images, several answers, output in
+ * a schema) is an error that names it, but for values that ask for what happens anyway. Fields
+ * that the protocol does not have are ignored, but for these: top_k, min_p, min_tokens_to_keep,
+ * xtc_probability, xtc_threshold, logit_bias, repetition_penalty, presence_penalty and
+ * frequency_penalty, each with its _context_size, seed, and chat_template_kwargs, an object of
+ * variables for the template. Whether the request asks for a stream changes nothing: `on_event`
+ * decides.
+ *
+ * A conversation of Responses is kept by the cache for an hour, up to 32 MiB of them, so that
+ * previous_response_id continues it.
+ *
+ * @param model              The model. The request's name of one is repeated in the answer.
+ * @param cache              Where states and conversations are kept; NULL to keep neither.
+ * @param cache_namespace    Sets what is kept apart from that of others; NULL for none.
+ * @param protocol           One of mlxb_protocol.
+ * @param request_json       The request's body.
+ * @param request_len        Its bytes.
+ * @param cancel             Ends the answer as if it had been cut, with the events that belong
+ *                           to an end. May be NULL.
+ * @param on_event           Told what a client that streams is told; may be NULL.
+ * @param user_data          Passed to on_event.
+ * @param response_json      The answer as one object, NUL-terminated; NULL on a failure. It says
+ *                           what the events say. May be NULL.
+ * @return MLXB_OK, also when cancelled or stopped. Before any event: MLXB_INVALID_ARGUMENT,
+ *         MLXB_INVALID_UTF8; MLXB_PROTOCOL naming the field that is malformed or not supported;
+ *         MLXB_UNSUPPORTED for an adapter, and when a tool must be called where the model's
+ *         family has no mark for calls; MLXB_TEMPLATE when the model has no template or it
+ *         refuses the conversation; MLXB_CONTEXT_FULL; MLXB_POISONED. Also after events, of
+ *         which the last then tells of the failure: MLXB_PROTOCOL when the model does not call
+ *         the tool that it must; MLXB_OVER_BUDGET; MLXB_BACKEND; MLXB_PANIC; MLXB_CANCELLED when
+ *         the process exits meanwhile.
+ *
+ * Ownership: free `*response_json` with mlxb_string_free. Thread: any; several answers take
+ * turns. Callbacks run on the calling thread. Since 0.1.0.
+ */
+mlxb_status mlxb_respond(const mlxb_model *model,
+                         const mlxb_cache *cache,
+                         const char *cache_namespace,
+                         int32_t protocol,
+                         const char *request_json,
+                         size_t request_len,
+                         const mlxb_cancel *cancel,
+                         mlxb_json_fn on_event,
+                         void *user_data,
+                         char **response_json,
+                         mlxb_error **error);
+
 /* ---- Models on this machine ------------------------------------------------------------------- */
 
 /** What a line of a plan is about. New values may appear in later versions. */

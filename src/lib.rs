@@ -29,5 +29,5 @@ pub use generate::{
     Generated, Logprobs, Penalties, Penalty, Sampling,
 };
 pub use model::{DeviceKind, Kv, LoadOptions, Model, ModelInfo};
-pub use protocol::{OnWireEvent, Protocol, RespondOptions, ResponseStore};
+pub use protocol::{OnWireEvent, Protocol, RespondOptions};
 pub use tokenizer::{Detokenizer, Tokenizer};

@@ -12,6 +12,7 @@ mod keeper;
 mod namespace;
 mod policy;
 mod remembered;
+mod responses;
 mod shelf;
 mod statistics;
 mod transfer;
@@ -26,7 +27,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::namespace::Namespace;
 pub use self::statistics::CacheStatistics;
 use self::{
     disk::Disk,
@@ -37,6 +37,7 @@ use self::{
     shelf::{Fact, Shelf, Taken},
     statistics::Counters,
 };
+pub(crate) use self::{namespace::Namespace, responses::ResponseStore};
 use crate::{
     engine::engine,
     error::{Error, Kind, Result},
@@ -123,6 +124,7 @@ struct Handle {
 struct Core {
     options: CacheOptions,
     disk: Option<(Disk, Remembered)>,
+    responses: ResponseStore,
     content: Mutex<Content>,
     /// Told of each change of the work in `content`.
     work_changed: Condvar,
@@ -165,6 +167,7 @@ impl Cache {
         let core = Arc::new(Core {
             options,
             disk,
+            responses: ResponseStore::new(),
             content: Mutex::new(Content {
                 shelf: Shelf::new(),
                 in_use: InUse::new(),
@@ -309,13 +312,14 @@ impl Cache {
         Ok(freed)
     }
 
-    /// Forgets all states in memory, without a word to anybody. What is on disk, or on its way
-    /// there, stays.
+    /// Forgets all states in memory, and all conversations, without a word to anybody. What is on
+    /// disk, or on its way there, stays.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] in a forked process.
     pub fn clear(&self) -> Result<()> {
         let core = self.core()?;
+        core.responses.clear();
         let cleared = core.content().shelf.shrink_to(0, None);
         // Freed here, without the lock.
         drop(cleared);
@@ -333,6 +337,11 @@ impl Cache {
             Some((disk, _)) => disk.clear(),
             None => Ok(0),
         }
+    }
+
+    /// The conversations that a later request may continue.
+    pub(crate) fn responses(&self) -> &ResponseStore {
+        &self.0.core.responses
     }
 
     /// The numbers of an app's settings page.

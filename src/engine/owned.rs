@@ -1,6 +1,6 @@
 //! What lives on the engine thread, held from elsewhere.
 
-use std::mem::ManuallyDrop;
+use std::{cell::Cell, mem::ManuallyDrop};
 
 use super::{Mlx, run_later};
 
@@ -34,10 +34,24 @@ impl<T: Default + Send + 'static> Default for Owned<T> {
     }
 }
 
+thread_local! {
+    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this is the engine thread.
+pub(super) fn this_is_the_engine() {
+    IS_ENGINE.set(true);
+}
+
 impl<T: Send + 'static> Drop for Owned<T> {
     fn drop(&mut self) {
         // SAFETY: this is the drop, so the value is taken once.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        // A command to itself would come too late for an engine that is about to stop.
+        if IS_ENGINE.try_with(Cell::get) == Ok(true) {
+            drop(value);
+            return;
+        }
         // Without an engine (the process exits, or is a fork) the value can only be leaked:
         // freeing it here would call MLX from the wrong thread.
         let value = ManuallyDrop::new(value);

@@ -21,6 +21,7 @@ pub(super) fn main(inbox: &Receiver<Command>, ready: &Sender<Result<()>>) {
             return;
         }
     };
+    super::owned::this_is_the_engine();
     let _ = ready.send(Ok(()));
     let mut tasks = Tasks::new();
     while take_commands(inbox, &mlx, &mut tasks) {

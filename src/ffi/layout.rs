@@ -185,6 +185,7 @@ const _: () = {
     assert!(std::mem::offset_of!(mlxb_model_record, hidden_size) == 116);
     assert!(std::mem::offset_of!(mlxb_model_record, vocab_size) == 120);
     assert!(std::mem::offset_of!(mlxb_model_record, scanned_at_ms) == 128);
+    assert!(size_of::<mlxb_protocol>() == 4);
     assert!(size_of::<mlxb_quantize_mode>() == 4);
     assert!(size_of::<mlxb_quantize_options>() == 112);
     assert!(std::mem::offset_of!(mlxb_quantize_options, struct_size) == 0);

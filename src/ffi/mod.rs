@@ -56,6 +56,7 @@ mod memory;
 mod model;
 mod quantize;
 mod registry;
+mod respond;
 mod status;
 mod string;
 mod version;
@@ -65,5 +66,5 @@ pub(crate) use error::{guard, guard_plain};
 pub(crate) use event::Callback;
 pub use {
     cache::*, cancel::*, chat::*, error::*, event::*, generate::*, kv::*, log::*, memory::*,
-    model::*, quantize::*, registry::*, status::*, string::*, version::*,
+    model::*, quantize::*, registry::*, respond::*, status::*, string::*, version::*,
 };

@@ -19,7 +19,6 @@ mod respond;
 mod responses;
 mod sampling;
 mod shared;
-mod store;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -27,15 +26,12 @@ mod turn;
 
 use serde_json::Value;
 
+pub use self::respond::{OnWireEvent, RespondOptions};
 use self::{
     output::{Encoder, Envelope},
     turn::ChatTurn,
 };
-pub use self::{
-    respond::{OnWireEvent, RespondOptions},
-    store::ResponseStore,
-};
-use crate::error::Result;
+use crate::{error::Result, generate::CacheUse};
 
 /// A wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +65,7 @@ enum Request {
 }
 
 impl Request {
-    fn read(protocol: Protocol, request: &str, store: Option<&ResponseStore>) -> Result<Self> {
+    fn read(protocol: Protocol, request: &str, cache: Option<&CacheUse>) -> Result<Self> {
         let request: Value = serde_json::from_str(request).map_err(|error| {
             fields::malformed(format!(
                 "request is malformed json at line {} column {}",
@@ -79,7 +75,7 @@ impl Request {
         })?;
         Ok(match protocol {
             Protocol::Responses => {
-                Self::Responses(Box::new(responses::Request::read(&request, store)?))
+                Self::Responses(Box::new(responses::Request::read(&request, cache)?))
             }
             Protocol::ChatCompletions => Self::ChatCompletions(chat::Request::read(&request)?),
             Protocol::Messages => Self::Messages(messages::Request::read(&request)?),

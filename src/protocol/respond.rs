@@ -6,7 +6,6 @@ use super::{
     Protocol, Request,
     ids::Ids,
     output::{Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, unix_time},
-    store::ResponseStore,
     tools::ToolChoice,
     turn::ChatTurn,
 };
@@ -15,7 +14,7 @@ use crate::{
     chat::output::{OutputFormat, OutputParser, Piece},
     error::{Error, Kind, Result},
     escape::Escaped,
-    generate::{Event, Finish, GenerateOptions, Generated, Logprobs},
+    generate::{CacheUse, Event, Finish, GenerateOptions, Generated, Logprobs},
     model::Model,
     tokenizer::Tokenizer,
 };
@@ -25,9 +24,9 @@ const PROMPT_END_TOKENS: usize = 64;
 
 /// What an answer may use, besides the model.
 #[derive(Clone, Debug, Default)]
-pub struct RespondOptions<'a> {
-    /// Where conversations are kept for `previous_response_id`. None keeps none.
-    pub store: Option<&'a ResponseStore>,
+pub struct RespondOptions {
+    /// Where states are looked for and kept, and conversations for `previous_response_id`.
+    pub cache: Option<CacheUse>,
     /// Ends the answer in the protocol's own way.
     pub cancel: Option<Cancel>,
 }
@@ -54,10 +53,10 @@ impl Model {
         &self,
         protocol: Protocol,
         request: &str,
-        options: &RespondOptions<'_>,
+        options: &RespondOptions,
         on_event: Option<&mut OnWireEvent<'_>>,
     ) -> Result<String> {
-        let request = Request::read(protocol, request, options.store)?;
+        let request = Request::read(protocol, request, options.cache.as_ref())?;
         let turn = request.turn();
         if let Some(adapter) = &turn.adapter {
             return Err(Error::new(
@@ -71,6 +70,7 @@ impl Model {
             sampling: turn.sampling.over(self.default_sampling(), turn.logprobs),
             stop: turn.stop.clone(),
             cancel: options.cancel.clone(),
+            cache: options.cache.clone(),
             ..GenerateOptions::default()
         };
         let envelope = Envelope {
@@ -106,11 +106,12 @@ impl Model {
             Err(error) => return Err(answer.fail(error)),
         };
         let response = answer.end(&generated, turn)?;
-        if let (Request::Responses(request), Some(store)) = (&request, options.store)
+        if let (Request::Responses(request), Some(used)) = (&request, &options.cache)
             && request.is_stored
             && let Some((id, output)) = answer.encoder.kept()
         {
-            store.put(id.to_owned(), [&request.items, output].concat());
+            let items = [&request.items, output].concat();
+            used.cache.responses().put(&used.namespace, id, items);
         }
         Ok(response.to_string())
     }

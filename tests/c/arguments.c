@@ -282,6 +282,21 @@ static void cache_functions_refuse_null(void) {
     mlxb_cache_close(cache);
 }
 
+static void protocols_refuse_null(void) {
+    const int32_t chat = MLXB_PROTOCOL_CHAT_COMPLETIONS;
+    char *json = GARBAGE;
+    REFUSED("request_json", mlxb_protocol_to_chat, chat, NULL, 2, &json);
+    CHECK(json == NULL);
+    REFUSED("chat_json", mlxb_protocol_to_chat, chat, "{}", 2, NULL);
+    json = GARBAGE;
+    REFUSED("model", mlxb_respond, NULL, NULL, NULL, chat, "{}", 2, NULL, NULL, NULL, &json);
+    CHECK(json == NULL);
+    REFUSED("request_json", mlxb_respond, tiny(), NULL, NULL, chat, NULL, 2, NULL, NULL, NULL,
+            NULL);
+    EXPECT_ERROR(MLXB_PROTOCOL, "json",
+                 mlxb_respond(tiny(), NULL, NULL, chat, NULL, 0, NULL, NULL, NULL, NULL, &error));
+}
+
 int main(void) {
     RUN(nothing_happens_to_null);
     RUN(log_set_takes_null);
@@ -294,6 +309,7 @@ int main(void) {
     RUN(chat_render_refuses_null);
     RUN(chat_tokenize_refuses_null);
     RUN(chats_refuse_null);
+    RUN(protocols_refuse_null);
     RUN(quantize_refuses_null);
     RUN(cache_functions_refuse_null);
     return finish();

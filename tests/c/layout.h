@@ -184,6 +184,7 @@ MLXB_LAYOUT(mlxb_model_record_at_layer_count, offsetof(mlxb_model_record, layer_
 MLXB_LAYOUT(mlxb_model_record_at_hidden_size, offsetof(mlxb_model_record, hidden_size) == 116);
 MLXB_LAYOUT(mlxb_model_record_at_vocab_size, offsetof(mlxb_model_record, vocab_size) == 120);
 MLXB_LAYOUT(mlxb_model_record_at_scanned_at_ms, offsetof(mlxb_model_record, scanned_at_ms) == 128);
+MLXB_LAYOUT(size_of_mlxb_protocol, sizeof(mlxb_protocol) == 4);
 MLXB_LAYOUT(size_of_mlxb_quantize_mode, sizeof(mlxb_quantize_mode) == 4);
 MLXB_LAYOUT(size_of_mlxb_quantize_options, sizeof(mlxb_quantize_options) == 112);
 MLXB_LAYOUT(mlxb_quantize_options_at_struct_size, offsetof(mlxb_quantize_options, struct_size) == 0);

@@ -24,7 +24,7 @@ fn respond(
     model: &Model,
     protocol: Protocol,
     request: &Value,
-    options: &RespondOptions<'_>,
+    options: &RespondOptions,
 ) -> Result<(Vec<(String, Value)>, Value)> {
     let mut events = Vec::new();
     let response = model.respond(

@@ -7,13 +7,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use mlxb::{Cancel, Flow, Model, Protocol, RespondOptions, ResponseStore};
+use mlxb::{Cache, CacheOptions, CacheUse, Cancel, Flow, Model, Protocol, RespondOptions};
 use serde_json::{Value, json};
 
 use crate::scripted;
 
 /// Answers a request that an SDK sends.
-fn serve(model: &Model, store: &ResponseStore, call: &Value) -> Value {
+fn serve(model: &Model, cache: &CacheUse, call: &Value) -> Value {
     let protocol = match call["path"].as_str().unwrap() {
         "/v1/responses" => Protocol::Responses,
         "/v1/chat/completions" => Protocol::ChatCompletions,
@@ -23,7 +23,7 @@ fn serve(model: &Model, store: &ResponseStore, call: &Value) -> Value {
     let cancel = Cancel::new();
     let events_before_cancel = call["cancel_after"].as_u64();
     let options = RespondOptions {
-        store: Some(store),
+        cache: Some(cache.clone()),
         cancel: Some(cancel.clone()),
     };
     let mut events: Vec<Value> = Vec::new();
@@ -55,7 +55,11 @@ fn the_official_sdks_understand_every_answer() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let (model, store) = (scripted::load(), ResponseStore::new());
+    let model = scripted::load();
+    let cache = CacheUse {
+        cache: Cache::open(CacheOptions::default()).unwrap(),
+        namespace: "sdk".into(),
+    };
     let mut replies = python.stdin.take().unwrap();
     let mut summary = None;
     for line in BufReader::new(python.stdout.take().unwrap()).lines() {
@@ -64,7 +68,7 @@ fn the_official_sdks_understand_every_answer() {
             summary = Some(call);
             continue;
         }
-        writeln!(replies, "{}", serve(&model, &store, &call)).unwrap();
+        writeln!(replies, "{}", serve(&model, &cache, &call)).unwrap();
     }
     drop(replies);
     assert!(python.wait().unwrap().success());

@@ -28,6 +28,7 @@ const CHAPTERS: &[(&str, &[&str])] = &[
     ("Prompt cache", &["cache"]),
     ("Generation", &["generate"]),
     ("Chat", &["chat"]),
+    ("Protocols", &["respond"]),
     ("Models on this machine", &["registry"]),
     ("Conversion", &["quantize"]),
 ];

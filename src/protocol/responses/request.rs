@@ -8,11 +8,11 @@ use super::items::{Items, input_items};
 use crate::{
     error::Result,
     escape::Escaped,
+    generate::CacheUse,
     protocol::{
         fields::{Object, malformed},
         sampling::SamplingFields,
         shared,
-        store::ResponseStore,
         tools::{self, ToolChoice, Tools},
         turn::ChatTurn,
     },
@@ -56,13 +56,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Reads it. A conversation that it continues is looked for in `store`.
-    pub(crate) fn read(request: &Value, store: Option<&ResponseStore>) -> Result<Self> {
+    /// Reads it. A conversation that it continues is looked for in `cache`.
+    pub(crate) fn read(request: &Value, cache: Option<&CacheUse>) -> Result<Self> {
         let request = Object::root(request)?;
         refuse_what_is_unsupported(&request)?;
         let (tools, function_tools) = read_tools(&request)?;
         let (variables, summarizes) = reasoning(&request)?;
-        let items = read_items(&request, store)?;
+        let items = read_items(&request, cache)?;
         let mut messages = Items::new(request.string("instructions")?);
         for (index, item) in items.iter().enumerate() {
             messages.add(&Object::at(format!("input[{index}]"), item)?)?;
@@ -145,12 +145,13 @@ fn logprobs(request: &Object<'_>) -> Result<Option<u32>> {
     Ok(top.filter(|&count| count > 0))
 }
 
-fn read_items(request: &Object<'_>, store: Option<&ResponseStore>) -> Result<Vec<Value>> {
+fn read_items(request: &Object<'_>, cache: Option<&CacheUse>) -> Result<Vec<Value>> {
     let own = input_items(request)?;
     let Some(id) = request.string("previous_response_id")? else {
         return Ok(own);
     };
-    let before = store.and_then(|store| store.get(id)).ok_or_else(|| {
+    let before = cache.and_then(|used| used.cache.responses().get(&used.namespace, id));
+    let before = before.ok_or_else(|| {
         malformed(format!(
             "no such response is kept: previous_response_id {}",
             Escaped(id)

@@ -8,8 +8,12 @@ mod responses;
 
 use serde_json::{Value, json};
 
-use super::{Protocol, Request, ResponseStore, turn::ChatTurn};
-use crate::error::{Kind, Result};
+use super::{Protocol, Request, turn::ChatTurn};
+use crate::{
+    cache::{Cache, CacheOptions},
+    error::{Kind, Result},
+    generate::CacheUse,
+};
 
 /// Reads a request.
 fn read(protocol: Protocol, request: &Value) -> Result<ChatTurn> {
@@ -31,6 +35,14 @@ fn assert_refused(protocol: Protocol, request: &Value, named: &str) {
             assert_eq!(error.kind(), Kind::Protocol, "{error}");
             assert!(error.message().ends_with(named), "{error} for {named}");
         }
+    }
+}
+
+/// A cache for those who name this namespace.
+fn cache_for(namespace: &str) -> CacheUse {
+    CacheUse {
+        cache: Cache::open(CacheOptions::default()).unwrap(),
+        namespace: namespace.into(),
     }
 }
 

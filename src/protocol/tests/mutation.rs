@@ -81,11 +81,9 @@ fn no_request_brings_a_reader_down() {
         .and_then(|text| text.parse().ok())
         .unwrap_or(SECONDS);
     let seeds: Vec<Value> = serde_json::from_str(include_str!("seeds.json")).unwrap();
-    let store = ResponseStore::new();
-    store.put(
-        "resp_1".into(),
-        vec![json!({"role": "user", "content": "Hi"})],
-    );
+    let cache = cache_for("");
+    let before = vec![json!({"role": "user", "content": "Hi"})];
+    cache.cache.responses().put("", "resp_1", before);
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut runs, mut read) = (0_u64, 0_u64);
@@ -107,7 +105,7 @@ fn no_request_brings_a_reader_down() {
             Protocol::ChatCompletions,
             Protocol::Messages,
         ] {
-            match Request::read(protocol, &text, Some(&store)) {
+            match Request::read(protocol, &text, Some(&cache)) {
                 Ok(request) => {
                     read += 1;
                     assert!(!request.turn().messages.is_empty());

@@ -136,23 +136,30 @@ fn built_in_tools_are_dropped_and_cannot_be_chosen() {
 
 #[test]
 fn a_conversation_goes_on_from_a_kept_response() {
-    let store = ResponseStore::new();
+    let ann = cache_for("ann");
+    let bob = CacheUse {
+        namespace: "bob".into(),
+        ..ann.clone()
+    };
     let before = vec![
         json!({"role": "user", "content": "one"}),
         json!({"role": "assistant", "content": "two"}),
     ];
-    store.put("resp_1".into(), before);
+    ann.cache.responses().put("ann", "resp_1", before);
     let request = json!({"previous_response_id": "resp_1", "input": "three"}).to_string();
-    let read = |store| Request::read(P, &request, store);
-    let texts: Vec<Value> = read(Some(&store)).unwrap().turn().messages.clone();
-    let texts: Vec<&Value> = texts.iter().map(|message| &message["content"]).collect();
+    let read = |cache| Request::read(P, &request, cache);
+    let messages = read(Some(&ann)).unwrap().turn().messages.clone();
+    let texts: Vec<&Value> = messages.iter().map(|message| &message["content"]).collect();
     assert_eq!(texts, ["one", "two", "three"]);
-    store.clear();
-    for store in [Some(&store), None] {
-        let error = read(store).unwrap_err();
+    let refused = |cache| {
+        let error = read(cache).unwrap_err();
         assert_eq!(error.kind(), Kind::Protocol);
         assert!(error.message().ends_with("previous_response_id resp_1"));
-    }
+    };
+    refused(None);
+    refused(Some(&bob));
+    ann.cache.clear().unwrap();
+    refused(Some(&ann));
 }
 
 #[test]

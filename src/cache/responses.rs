@@ -17,7 +17,7 @@ const CAPACITY_BYTES: usize = 32 << 20;
 /// The conversations behind `previous_response_id`, for an hour after each answer and up to
 /// 32 MiB; beyond that those go first that were longest not asked for. All threads may use it.
 #[derive(Debug)]
-pub struct ResponseStore(Mutex<Entries>);
+pub(crate) struct ResponseStore(Mutex<Entries>);
 
 #[derive(Debug)]
 struct Entries {
@@ -30,53 +30,33 @@ struct Entries {
 
 #[derive(Debug)]
 struct Entry {
+    namespace: String,
     items: Arc<Vec<Value>>,
     bytes: usize,
     made: Instant,
     last_use: u64,
 }
 
-impl Default for ResponseStore {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ResponseStore {
     /// An empty one.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Mutex::new(Entries::new(CAPACITY_BYTES)))
     }
 
-    /// How many conversations it holds.
-    pub fn len(&self) -> usize {
-        self.entries().by_id.len()
-    }
-
-    /// Whether it holds none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes of JSON that it holds.
-    pub fn bytes(&self) -> usize {
-        self.entries().bytes
-    }
-
     /// Forgets all of them.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         *self.entries() = Entries::new(CAPACITY_BYTES);
     }
 
-    /// Keeps the items of a conversation, the answer's included. One that alone is larger than
-    /// the store is not kept.
-    pub(crate) fn put(&self, id: String, items: Vec<Value>) {
-        self.entries().put(id, items, Instant::now());
+    /// Keeps the items of a conversation, the answer's included, for those who name the same
+    /// namespace. One that alone is larger than the store is not kept.
+    pub(crate) fn put(&self, namespace: &str, id: &str, items: Vec<Value>) {
+        self.entries().put(namespace, id, items, Instant::now());
     }
 
     /// The items of a conversation.
-    pub(crate) fn get(&self, id: &str) -> Option<Arc<Vec<Value>>> {
-        self.entries().get(id, Instant::now())
+    pub(crate) fn get(&self, namespace: &str, id: &str) -> Option<Arc<Vec<Value>>> {
+        self.entries().get(namespace, id, Instant::now())
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -95,9 +75,9 @@ impl Entries {
         }
     }
 
-    fn put(&mut self, id: String, items: Vec<Value>, now: Instant) {
-        let bytes = id.len() + items.iter().map(size).sum::<usize>();
-        self.remove(&id);
+    fn put(&mut self, namespace: &str, id: &str, items: Vec<Value>, now: Instant) {
+        let bytes = namespace.len() + id.len() + items.iter().map(size).sum::<usize>();
+        self.remove(id);
         self.expire(now);
         if bytes > self.capacity {
             return;
@@ -109,18 +89,20 @@ impl Entries {
         self.uses += 1;
         self.bytes += bytes;
         let entry = Entry {
+            namespace: namespace.to_owned(),
             items: Arc::new(items),
             bytes,
             made: now,
             last_use: self.uses,
         };
-        self.by_id.insert(id, entry);
+        self.by_id.insert(id.to_owned(), entry);
     }
 
-    fn get(&mut self, id: &str, now: Instant) -> Option<Arc<Vec<Value>>> {
+    fn get(&mut self, namespace: &str, id: &str, now: Instant) -> Option<Arc<Vec<Value>>> {
         self.expire(now);
         self.uses += 1;
-        let entry = self.by_id.get_mut(id)?;
+        let entry = self.by_id.get_mut(id);
+        let entry = entry.filter(|entry| entry.namespace == namespace)?;
         entry.last_use = self.uses;
         Some(Arc::clone(&entry.items))
     }
@@ -177,10 +159,11 @@ mod tests {
     fn a_conversation_is_kept_for_an_hour() {
         let mut entries = Entries::new(CAPACITY);
         let start = Instant::now();
-        entries.put("a".into(), vec![json!("hi")], start);
+        entries.put("n", "a", vec![json!("hi")], start);
+        assert_eq!(entries.get("other", "a", start), None);
         let almost = start + LIFETIME - Duration::from_secs(1);
-        assert_eq!(*entries.get("a", almost).unwrap(), [json!("hi")]);
-        assert_eq!(entries.get("a", start + LIFETIME), None);
+        assert_eq!(*entries.get("n", "a", almost).unwrap(), [json!("hi")]);
+        assert_eq!(entries.get("n", "a", start + LIFETIME), None);
         assert_eq!((entries.bytes, entries.by_id.len()), (0, 0));
     }
 
@@ -190,18 +173,18 @@ mod tests {
         let now = Instant::now();
         let third = vec![json!("x".repeat(CAPACITY / 3 - 100))];
         for id in ["a", "b", "c"] {
-            entries.put(id.into(), third.clone(), now);
+            entries.put("n", id, third.clone(), now);
         }
-        assert!(entries.get("a", now).is_some());
-        entries.put("d".into(), third.clone(), now);
-        assert!(entries.get("b", now).is_none());
+        assert!(entries.get("n", "a", now).is_some());
+        entries.put("n", "d", third.clone(), now);
+        assert!(entries.get("n", "b", now).is_none());
         assert!(
             ["a", "c", "d"]
                 .iter()
-                .all(|id| entries.get(id, now).is_some())
+                .all(|id| entries.get("n", id, now).is_some())
         );
-        entries.put("e".into(), vec![json!("x".repeat(CAPACITY))], now);
-        assert!(entries.get("e", now).is_none());
+        entries.put("n", "e", vec![json!("x".repeat(CAPACITY))], now);
+        assert!(entries.get("n", "e", now).is_none());
         assert_eq!(entries.by_id.len(), 3);
     }
 
@@ -222,7 +205,7 @@ mod tests {
                 if is_put {
                     let items = vec![json!("x".repeat(CAPACITY / 4 * quarter))];
                     let bytes = id.len() + size(&items[0]);
-                    entries.put(id.clone(), items, now);
+                    entries.put("", &id, items, now);
                     if let Some(position) = position {
                         model.remove(position);
                     }
@@ -231,7 +214,7 @@ mod tests {
                         model.remove(0);
                     }
                 } else {
-                    prop_assert_eq!(entries.get(&id, now).is_some(), position.is_some());
+                    prop_assert_eq!(entries.get("", &id, now).is_some(), position.is_some());
                     if let Some(position) = position {
                         let used = model.remove(position);
                         model.push(used);
