@@ -12,6 +12,12 @@ mod tagged;
 mod tools;
 
 #[cfg(test)]
+mod call_tests;
+#[cfg(test)]
+mod marker_tests;
+#[cfg(test)]
+mod real_templates;
+#[cfg(test)]
 mod tests;
 
 use serde_json::{Map, Value};

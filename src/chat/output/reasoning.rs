@@ -42,6 +42,10 @@ impl Tags {
     /// The tags that a template writes or reads, or that a vocabulary has tokens for.
     pub(super) fn find(template: &str, has_token: impl Fn(&str) -> bool) -> Option<&'static Self> {
         let known = KNOWN.iter();
+        // Kimi K3's template puts its markers together.
+        if template.contains("<|open|>") && template.contains("<|end_of_msg|>") {
+            return Self::by_name("kimi_k3_think");
+        }
         let in_vocabulary = known.clone().find(|tags| match tags.name {
             "gemma_channel" => has_token("<|channel>") && has_token("<channel|>"),
             "kimi_k3_think" => ["<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"]

@@ -170,6 +170,22 @@ pub(super) const ANSWERS: &[(&str, &str)] = &[
         "Sure.<|tool_calls_section_begin|><|tool_call_begin|>functions.multiply:0<|tool_call_argument_begin|>{\"a\": 12234585, \"b\": 48838483920}<|tool_call_end|><|tool_call_begin|>functions.get_current_temperature:1<|tool_call_argument_begin|>{\"location\": \"London\"}<|tool_call_end|><|tool_calls_section_end|>",
     ),
     (
+        "deepseek",
+        "Sure.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>multiply<｜tool▁sep｜>{\"a\": 12234585, \"b\": 48838483920}<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_current_temperature\n```json\n{\"location\": \"London\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        "tool_calls",
+        "Sure.<tool_calls>\n{\"name\": \"multiply\", \"arguments\": {\"a\": 12234585, \"b\": 48838483920}}\n{\"name\": \"get_current_temperature\", \"arguments\": {\"location\": \"London\"}}\n</tool_calls>",
+    ),
+    (
+        "firefunction",
+        "Sure. functools[{\"name\": \"multiply\", \"arguments\": {\"a\": 12234585, \"b\": 48838483920}}, {\"name\": \"get_current_temperature\", \"arguments\": {\"location\": \"London\"}}]",
+    ),
+    (
+        "gigachat",
+        "Sure.<|function_call|>{\"name\": \"multiply\", \"arguments\": {\"a\": 12234585, \"b\": 48838483920}}\n<|function_call|>{\"name\": \"get_current_temperature\", \"arguments\": {\"location\": \"London\"}}",
+    ),
+    (
         "kimi_k3",
         "<|open|>response<|sep|>Sure.<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool=\"multiply\" index=\"1\"<|sep|><|open|>argument key=\"a\" type=\"number\"<|sep|>12234585<|close|>argument<|sep|><|open|>argument key=\"b\" type=\"number\"<|sep|>48838483920<|close|>argument<|sep|><|close|>call<|sep|><|open|>call tool=\"get_current_temperature\" index=\"2\"<|sep|><|open|>json type=\"object\"<|sep|>{\"location\": \"London\"}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|>",
     ),
@@ -251,7 +267,8 @@ fn a_seeded_turn_yields_the_call() {
             let seed = format.tool_call_opening(seed_name).unwrap();
             let prompt = format!("<|start|>assistant{seed}");
             let rest = match *name {
-                "json" | "nemotron" | "granite" | "cohere" | "llama" => match seed_name {
+                "json" | "tool_calls" | "gigachat" | "firefunction" | "nemotron" | "granite"
+                | "cohere" | "llama" => match seed_name {
                     Some(_) => "{\"a\": 1, \"b\": 2}}]",
                     None => "multiply\", \"parameters\": {\"a\": 1, \"b\": 2}}]",
                 },

@@ -157,8 +157,11 @@ fn tag_name<'a>(cursor: &mut Cursor<'a>) -> Read<&'a str> {
     if name.is_empty() {
         return Err(Stop::Not);
     }
-    if cursor.peek()? == '>' {
-        cursor.skip(1);
+    let mut ahead = *cursor;
+    ahead.space();
+    if ahead.peek()? == '>' {
+        ahead.skip(1);
+        *cursor = ahead;
     }
     Ok(name)
 }

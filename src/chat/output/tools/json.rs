@@ -47,6 +47,31 @@ pub(super) const NEMOTRON: JsonInTags = JsonInTags {
     is_list: true,
 };
 
+/// Apriel's and MiniMax M1's.
+pub(super) const TOOL_CALLS: JsonInTags = JsonInTags {
+    openings: &["<tool_calls>"],
+    closing: "</tool_calls>",
+    name_key: "name",
+    arguments_key: "arguments",
+    is_list: false,
+};
+
+pub(super) const GIGACHAT: JsonInTags = JsonInTags {
+    openings: &["<|function_call|>"],
+    closing: "",
+    name_key: "name",
+    arguments_key: "arguments",
+    is_list: false,
+};
+
+pub(super) const FIREFUNCTION: JsonInTags = JsonInTags {
+    openings: &["functools"],
+    closing: "",
+    name_key: "name",
+    arguments_key: "arguments",
+    is_list: true,
+};
+
 impl Syntax for JsonInTags {
     fn openings(&self) -> &'static [&'static str] {
         self.openings

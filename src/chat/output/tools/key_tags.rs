@@ -49,7 +49,7 @@ impl Syntax for KeyTags {
             return json::calls(cursor, tools);
         }
         let name = cursor.name()?;
-        space(cursor);
+        space(cursor)?;
         if cursor.is_finished() {
             // An answer that is a marker and a word is a call only if there is such a tool.
             return match tools.has(name) {
@@ -84,7 +84,7 @@ impl KeyTags {
     ) -> Read<Map<String, Value>> {
         let mut arguments = Map::new();
         loop {
-            space(cursor);
+            space(cursor)?;
             let before = *cursor;
             if cursor.is_finished() {
                 return Ok(arguments);
@@ -96,7 +96,7 @@ impl KeyTags {
                 }
                 Some(_) => {
                     let key = cursor.until(self.key_end)?.trim();
-                    space(cursor);
+                    space(cursor)?;
                     cursor.expect(self.value)?;
                     let value = cursor.until(self.value_end)?;
                     arguments.insert(key.to_owned(), tools.decode(name, key, value));
@@ -114,7 +114,7 @@ impl KeyTags {
     ) -> Read<Map<String, Value>> {
         let mut arguments = Map::new();
         loop {
-            space(cursor);
+            space(cursor)?;
             let before = *cursor;
             if cursor.is_finished() {
                 return Ok(arguments);
@@ -145,12 +145,10 @@ fn call(name: &str, arguments: Map<String, Value>) -> ToolCall {
 }
 
 /// Skips white space; a line break may be written as `\n`.
-fn space(cursor: &mut Cursor<'_>) {
-    loop {
+fn space(cursor: &mut Cursor<'_>) -> Read<()> {
+    cursor.space();
+    while cursor.eat("\\n")? {
         cursor.space();
-        if !cursor.rest().starts_with("\\n") {
-            return;
-        }
-        cursor.skip(2);
     }
+    Ok(())
 }

@@ -6,12 +6,12 @@ mod gemma;
 mod invoke_tags;
 mod json;
 mod key_tags;
-mod kimi;
 mod literal;
 mod llama;
 mod mistral;
 mod pythonic;
 mod schemas;
+mod sections;
 mod xtml;
 
 use std::fmt::Debug;
@@ -59,6 +59,9 @@ pub(super) fn by_name(name: &str) -> Option<&'static dyn Syntax> {
         "cohere" => &json::COHERE,
         "granite" => &json::GRANITE,
         "nemotron" => &json::NEMOTRON,
+        "tool_calls" => &json::TOOL_CALLS,
+        "firefunction" => &json::FIREFUNCTION,
+        "gigachat" => &json::GIGACHAT,
         "function_xml" => &function_tags::QWEN_CODER,
         "seed" => &function_tags::SEED,
         "glm" => &key_tags::GLM,
@@ -69,7 +72,8 @@ pub(super) fn by_name(name: &str) -> Option<&'static dyn Syntax> {
         "deepseek_xml" => &invoke_tags::DEEPSEEK,
         "gemma" => &gemma::GEMMA,
         "function_gemma" => &gemma::FUNCTION_GEMMA,
-        "kimi" => &kimi::KimiK2,
+        "kimi" => &sections::KIMI,
+        "deepseek" => &sections::DEEPSEEK,
         "kimi_k3" => &xtml::Xtml,
         "llama" => &llama::Llama,
         "mistral" => &mistral::Mistral,
@@ -94,8 +98,13 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("mistral", &["[TOOL_CALLS]"]),
     ("muse", &["<atem:function_calls>"]),
     ("deepseek_xml", &["｜DSML｜", "invoke name="]),
+    ("deepseek", &["<｜tool▁calls▁begin｜>"]),
+    ("kimi_k3", &["<|open|>", "<|close|>", "<|sep|>"]),
     ("cohere", &["<|START_ACTION|>"]),
     ("nemotron", &["<TOOLCALL>"]),
+    ("tool_calls", &["<tool_calls>"]),
+    ("firefunction", &["functools["]),
+    ("gigachat", &["<|function_call|>"]),
     ("json", &["<tool_call>"]),
     ("granite", &["<|tool_call|>"]),
     ("llama", &["<|python_tag|>"]),
