@@ -45,6 +45,7 @@ parity: prepare
 
 bench: prepare
 	@cargo bench --locked --bench against_mlx_lm
+	@cargo bench --locked --bench cache
 	@cargo bench --locked --bench registry
 
 check-abi: dist
