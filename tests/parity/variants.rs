@@ -1,6 +1,9 @@
 //! Every row of `make_models.py`.
 
-use mlxb::DEFAULT_PREFILL_CHUNK;
+use mlxb::{
+    Cache, CacheOptions, CacheUse, DEFAULT_PREFILL_CHUNK, DiskOptions, Event, Flow,
+    GenerateOptions, Kv, Logprobs, Model, Sampling,
+};
 
 use crate::{
     greedy, load,
@@ -76,8 +79,77 @@ fn compare(answer: &Answer) -> Result<Option<f32>, String> {
     Ok(largest)
 }
 
+/// Ids and log-probabilities after `prompt`, from a kv's state or a cache's.
+fn told(model: &Model, kv: Option<&Kv>, prompt: &[u32], options: &GenerateOptions) -> Told {
+    let mut told = (Vec::new(), 0);
+    let generated = model
+        .generate(kv, prompt, options, &mut |event| {
+            if let Event::Token {
+                id,
+                logprobs: Some(logprobs),
+            } = event
+            {
+                told.0.push((id, logprobs.clone()));
+            }
+            Flow::Continue
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    told.1 = generated.restored_tokens;
+    told
+}
+
+type Told = (Vec<(u32, Logprobs)>, usize);
+
+/// What differs when the beginning of a prompt comes from a fork, the cache's memory or its disk.
+fn compare_states(answer: &Answer) -> Result<(), String> {
+    let model = load(&answer.folder);
+    let ids = some_ids(240, 0..320);
+    let (first, rest) = ids.split_at(230);
+    let options = |max_tokens, cache: Option<&Cache>| GenerateOptions {
+        max_tokens: Some(max_tokens),
+        sampling: Sampling {
+            logprobs: Some(20),
+            ..Sampling::default()
+        },
+        cache: cache.map(|cache| CacheUse {
+            cache: cache.clone(),
+            namespace: String::new(),
+        }),
+        ..GenerateOptions::default()
+    };
+    let tokens = TOKENS as u64;
+    let kv = Kv::new(&model);
+    told(&model, Some(&kv), first, &options(1, None));
+    let fork = kv.fork().map_err(|error| error.to_string())?;
+    let (reference, _) = told(&model, Some(&kv), rest, &options(tokens, None));
+    let (forked, _) = told(&model, Some(&fork), rest, &options(tokens, None));
+    let folder = scratch("states");
+    let open = || {
+        Cache::open(CacheOptions {
+            disk: Some(DiskOptions::new(&folder)),
+            ..CacheOptions::default()
+        })
+        .map_err(|error| error.to_string())
+    };
+    told(&model, None, first, &options(1, Some(&open()?)));
+    let (restored, count) = told(&model, None, &ids, &options(tokens, Some(&open()?)));
+    let cache = Cache::open(CacheOptions::default()).map_err(|error| error.to_string())?;
+    told(&model, None, first, &options(1, Some(&cache)));
+    let (remembered, _) = told(&model, None, &ids, &options(tokens, Some(&cache)));
+    if count != first.len() {
+        return Err(format!("{count} tokens were restored, not {}", first.len()));
+    }
+    for (way, told) in [("fork", forked), ("memory", remembered), ("disk", restored)] {
+        if told != reference {
+            return Err(format!("an answer from {way} differs"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a row is as it should be, in words if not.
 fn judge(answer: &Answer) -> Result<(), String> {
+    compare_states(answer)?;
     let reason = NOT_BIT_EQUAL.iter().find(|(name, _)| *name == answer.name);
     match (compare(answer)?, reason) {
         (None, None) => {
