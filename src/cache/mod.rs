@@ -304,6 +304,7 @@ impl Cache {
             let mut content = core.content();
             let before = content.shelf.bytes();
             let taken = content.shelf.shrink_to(memory_bytes, None);
+            content.counters.evictions += taken.len() as u64;
             (before, core.see_off(&mut content, taken))
         };
         core.evict(taken);

@@ -9,7 +9,7 @@
 /* ---- roles ------------------------------------------------------------------------------ */
 
 /* What a child may do with handles that it inherited: ask, and free. Nothing that computes. */
-static void use_inherited(mlxb_kv *kv) {
+static void use_inherited(mlxb_kv *kv, mlxb_cache *cache) {
     mlxb_generate_options options;
     mlxb_model *model = NULL;
     mlxb_kv *fork = NULL;
@@ -33,6 +33,9 @@ static void use_inherited(mlxb_kv *kv) {
     mlxb_string_free(text);
     EXPECT(MLXB_OK, mlxb_kv_fork(kv, &fork, &error));
     mlxb_kv_free(fork);
+    EXPECT_ERROR(MLXB_UNSUPPORTED, "forked", mlxb_cache_put(cache, NULL, kv, &error));
+    EXPECT_ERROR(MLXB_UNSUPPORTED, "forked", mlxb_cache_flush(cache, &error));
+    mlxb_cache_close(cache);
     mlxb_kv_free(kv);
     mlxb_model_release(tiny());
     require_checks();
@@ -76,6 +79,14 @@ static int fork_children(bool busy) {
     mlxb_generate_options options = greedy(10);
     mlxb_kv *kv = new_kv(tiny());
     run(tiny(), kv, &options, &recorder);
+    char dir[] = "/tmp/mlxb-forks-XXXXXX", command[64];
+    CHECK(mkdtemp(dir) != NULL);
+    mlxb_cache_options cache_options;
+    mlxb_cache_options_init(&cache_options, sizeof cache_options);
+    cache_options.disk_dir = dir;
+    mlxb_cache *cache = NULL;
+    EXPECT(MLXB_OK, mlxb_cache_open(&cache_options, &cache, &error));
+    EXPECT(MLXB_OK, mlxb_cache_put(cache, NULL, kv, &error));
     if (busy) {
         thread = start_thread(generate_until_cancelled, cancel);
         gate_wait(&working);
@@ -85,7 +96,7 @@ static int fork_children(bool busy) {
         if (process == 0) {
             alarm(LIMIT_SECONDS);
             if (child % 2 == 0) {
-                use_inherited(kv);
+                use_inherited(kv, cache);
             }
             end((way_to_end)(child / 3));
         }
@@ -103,6 +114,9 @@ static int fork_children(bool busy) {
     options.token_count = 1;
     run(tiny(), kv, &options, &recorder);
     mlxb_kv_free(kv);
+    mlxb_cache_close(cache);
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    CHECK_INT(0, system(command));
     mlxb_cancel_free(cancel);
     require_checks();
     return EXIT_CODE;
