@@ -411,6 +411,7 @@ unsafe fn convert(options: &mlxb_generate_options, model: &Model) -> Result<Gene
     };
     Ok(GenerateOptions {
         max_tokens: unset_or(options.max_tokens, "options.max_tokens")?,
+        reserves_max_tokens: true,
         sampling: Sampling {
             temperature: number(options.temperature, defaults.temperature),
             top_p: number(options.top_p, defaults.top_p),

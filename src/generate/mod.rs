@@ -47,6 +47,9 @@ pub const DEFAULT_PREFILL_CHUNK: usize = 2048;
 pub struct GenerateOptions {
     /// The most tokens to generate; None: as many as fit into the context.
     pub max_tokens: Option<u64>,
+    /// Whether all of `max_tokens` must fit into the memory budget beforehand. Without it, as
+    /// without a limit, an answer begins when its first token fits.
+    pub reserves_max_tokens: bool,
     /// How tokens are drawn.
     pub sampling: Sampling,
     /// Ends the answer where one of these appears in its text; no part of it is emitted.
@@ -74,6 +77,7 @@ impl Default for GenerateOptions {
     fn default() -> Self {
         Self {
             max_tokens: None,
+            reserves_max_tokens: true,
             sampling: Sampling::default(),
             stop: Vec::new(),
             stop_tokens: Vec::new(),
@@ -213,8 +217,10 @@ impl Model {
             stop_tokens: options.stop_tokens.clone(),
             prefill_chunk: options.prefill_chunk,
             max_tokens,
-            // Without a limit on the answer only its first step is asked for.
-            admitted_tokens: options.max_tokens.map_or(1, |_| max_tokens),
+            admitted_tokens: match options.max_tokens {
+                Some(_) if options.reserves_max_tokens => max_tokens,
+                _ => 1,
+            },
             sampler: Sampler::new(options.sampling.clone(), self.spared_by_xtc(options)),
             cancel: options.cancel.clone(),
             control: Arc::clone(&control),

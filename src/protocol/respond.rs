@@ -67,6 +67,8 @@ impl Model {
         let prompt = Prompt::new(self, turn)?;
         let generate_options = GenerateOptions {
             max_tokens: turn.max_tokens,
+            // Clients name a limit far above what they expect, where they must name one.
+            reserves_max_tokens: false,
             sampling: turn.sampling.over(self.default_sampling(), turn.logprobs),
             stop: turn.stop.clone(),
             cancel: options.cancel.clone(),

@@ -80,6 +80,27 @@ fn a_long_chunk_counts_and_a_short_one_fits() {
 }
 
 #[test]
+fn a_limit_that_is_not_reserved_need_not_fit() {
+    let _alone = alone();
+    let model = tiny_model::load(1);
+    let options = |reserves_max_tokens| GenerateOptions {
+        reserves_max_tokens,
+        ..endless(12_000, 1)
+    };
+    let _budget = Budget::beside_active(4 * MEGABYTE);
+    let outcome = run_while(&model, None, &[9], &options(true), |_| Flow::Continue);
+    assert_eq!(outcome.unwrap_err().kind(), Kind::OverBudget);
+    let begun = run_while(&model, None, &[9], &options(false), |told| {
+        if told.ids.len() == 10 {
+            Flow::Stop
+        } else {
+            Flow::Continue
+        }
+    });
+    assert_eq!(begun.unwrap().1.ids.len(), 10);
+}
+
+#[test]
 fn requests_at_once_do_not_get_the_same_memory_twice() {
     let _alone = alone();
     let model = tiny_model::load(1);

@@ -3,7 +3,7 @@
 use mlxb::{Cache, CacheOptions, CacheUse, LoadOptions, Model, Protocol, RespondOptions};
 use serde_json::{Value, json};
 
-use crate::{PROTOCOLS, respond, streamed_text, support::test_model, text_of};
+use crate::{PROTOCOLS, respond, scripted, streamed_text, support::test_model, text_of};
 
 const QUESTIONS: [&str; 3] = [
     "What is the capital of Japan?",
@@ -125,6 +125,36 @@ fn three_turns_say_the_same_in_each_protocol_streamed_and_not_cached_and_not() {
         assert_eq!(text_of(Protocol::Responses, &response), *text);
         previous = response["id"].clone();
     }
+}
+
+/// A template that leaves the reasoning of earlier turns out, as many do.
+const FORGETFUL: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
+    {{ message.content.split('<think>')[0].split('</think>')[-1] }}<|im_end|>\n{% endfor %}\
+    <|im_start|>assistant\n{{ script }}";
+
+#[test]
+fn a_turn_whose_reasoning_is_left_out_later_is_reused_up_to_it() {
+    let answer: &[&str] = &["<think>\n", "Let me see.", "\n</think>\n\n", "It is noon."];
+    let model = scripted::load_with(FORGETFUL, &[('a', answer)]);
+    let options = cached();
+    let mut messages = vec![json!({"role": "user", "content": "What time is it?"})];
+    let mut before = 0;
+    for question in ["And now?", "And now, again?"] {
+        let request = json!({"messages": messages, "chat_template_kwargs": {"script": "a"}});
+        let protocol = Protocol::ChatCompletions;
+        let (_, response) = respond(&model, protocol, &request, &options).unwrap();
+        assert_eq!(text_of(protocol, &response), "It is noon.");
+        let (prompt, _, reused) = usage(protocol, &response);
+        // All but what asked for the answer: the letter, which stands where the reasoning was.
+        assert!(
+            reused + 1 >= before,
+            "{reused} of {prompt}, {before} before"
+        );
+        before = prompt;
+        messages.push(response["choices"][0]["message"].clone());
+        messages.push(json!({"role": "user", "content": question}));
+    }
+    assert!(before > 0);
 }
 
 #[test]

@@ -18,6 +18,7 @@ from anthropic.types.message_create_params import MessageCreateParamsNonStreamin
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 
 COUNTS = {"scenarios": 0, "objects": 0, "events": 0}
 
@@ -240,7 +241,9 @@ def chat_completions():
 def responses(letter, input="Hi", **more):
     """Asks without a stream and with one; the response."""
     COUNTS["scenarios"] += 1
-    request = {"model": "scripted", "input": input, "extra_body": script(letter), **more}
+    request = {"model": "scripted", "input": input, **more}
+    pydantic.TypeAdapter(ResponseCreateParamsNonStreaming).validate_python(request)
+    request["extra_body"] = script(letter)
     whole = OPENAI.responses.create(**request)
     with OPENAI.responses.stream(**request) as stream:
         events = list(stream)
