@@ -10,6 +10,7 @@ mod merging;
 mod model;
 mod readers;
 mod shared;
+mod speed;
 
 use std::{
     fs,
