@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{ErrorKind, IoSliceMut, Read as _, Seek as _, SeekFrom},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::SystemTime,
 };
 
@@ -123,15 +123,15 @@ impl Chain {
 }
 
 impl Shared {
-    /// Says why a restore fails, and removes the file where it is to blame.
+    /// Says why a restore fails, and removes the file where it is to blame. Otherwise the file is
+    /// out of sight until the next look at the folder, so that nobody tries it again and again.
     fn missed(&self, segment: &Segment, error: &Error) {
         log::warn!("a restore from the prompt cache fails: {error}");
-        match error.kind() {
-            Kind::Corrupt => self.discard(segment),
-            Kind::NotFound => {
-                self.index().remove(segment.id);
-            }
-            _ => {}
+        if error.kind() == Kind::Corrupt {
+            self.discard(segment);
+        } else {
+            self.index().remove(segment.id);
+            self.looks_everywhere.store(true, Ordering::Relaxed);
         }
     }
 }

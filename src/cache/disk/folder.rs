@@ -7,7 +7,7 @@ use std::{
     fs::{self, Metadata},
     io::{self, ErrorKind},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime},
 };
 
@@ -76,6 +76,11 @@ impl Locked<'_> {
     /// As the system says.
     pub(super) fn refresh(&mut self) -> Result<()> {
         let root = self.shared.root.clone();
+        if self.shared.looks_everywhere.swap(false, Ordering::Relaxed) {
+            for seen in self.namespaces.values_mut() {
+                seen.is_settled = false;
+            }
+        }
         let mut present = HashSet::new();
         for name in list(&root)? {
             let Some(namespace) = name.to_str().and_then(namespace_from_folder_name) else {

@@ -31,7 +31,7 @@ mod tests;
 use std::{
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
 };
 
 use folder::Folder;
@@ -78,6 +78,8 @@ struct Shared {
     /// Locked for moments only, and after [`Self::folder`] where both are.
     index: Mutex<Index>,
     folder: Mutex<Folder>,
+    /// Whether the next look at the folder is to read all of it.
+    looks_everywhere: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -110,6 +112,7 @@ impl Disk {
             steps,
             index: Mutex::default(),
             folder: Mutex::default(),
+            looks_everywhere: AtomicBool::new(false),
         });
         match shared.lock(PATIENCE) {
             Ok(mut locked) => {
