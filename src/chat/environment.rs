@@ -7,6 +7,7 @@ use minijinja::{AutoEscape, Environment, ErrorKind, State};
 use super::clock::Clock;
 use super::methods;
 use super::python::{self, JsonStyle};
+use super::syntax::ASSIGNABLE;
 
 /// How much work one rendering may do: one unit is an instruction or 64 bytes of text. The
 /// longest conversations need a few million; an endless loop ends within a second.
@@ -31,6 +32,7 @@ pub(super) fn environment(clock: Clock) -> Environment<'static> {
             .map_err(minijinja::Error::from)
     });
     environment.add_filter("tojson", tojson);
+    environment.add_filter(ASSIGNABLE, assignable);
     environment.add_test("iterable", is_iterable);
     environment.add_test("sequence", is_sequence);
     environment.add_test("callable", is_callable);
@@ -49,6 +51,47 @@ pub(super) fn environment(clock: Clock) -> Environment<'static> {
         })
     });
     environment
+}
+
+/// How deep a value in a namespace may be nested.
+const DEEPEST: usize = 64;
+
+/// A value that a namespace may hold. Values without an end, or whose nesting grows with each
+/// round of a loop, would exhaust the stack when they are printed, compared or dropped.
+fn assignable(state: &State, value: &Value) -> Result<Value, minijinja::Error> {
+    check_nesting(state, value, DEEPEST)?;
+    Ok(value.clone())
+}
+
+fn check_nesting(state: &State, value: &Value, depth: usize) -> Result<(), minijinja::Error> {
+    let is_namespace = value
+        .as_object()
+        .is_some_and(|object| object.type_name().ends_with("::Namespace"));
+    let depth = depth
+        .checked_sub(1)
+        .filter(|_| !is_namespace)
+        .ok_or_else(|| {
+            minijinja::Error::new(
+                ErrorKind::InvalidOperation,
+                "a namespace cannot hold a namespace, nor a value that is nested this deep",
+            )
+        })?;
+    match value.kind() {
+        ValueKind::Seq => {
+            state.consume_fuel(1)?;
+            for item in value.try_iter()? {
+                check_nesting(state, &item, depth)?;
+            }
+        }
+        ValueKind::Map => {
+            state.consume_fuel(1)?;
+            for key in value.try_iter()? {
+                check_nesting(state, &value.get_item(&key)?, depth)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// What a template said when it refused a conversation.

@@ -19,6 +19,12 @@ use crate::tokenizer::Tokenizer;
 /// The longest prompt that a template may write, in bytes.
 const OUTPUT_LIMIT_BYTES: usize = 256 << 20;
 
+/// The stack on which templates are compiled and run. Only what is used of it takes memory.
+const STACK_BYTES: usize = 64 << 20;
+
+/// The longest source of a template, in bytes; the longest known have a fifteenth of it.
+const SOURCE_LIMIT_BYTES: usize = 256 << 10;
+
 /// The chat templates of a model, ready to render. Immutable; all threads may use it at once.
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -62,9 +68,16 @@ impl ChatTemplate {
         let mut environment = environment(clock);
         let mut templates = Vec::with_capacity(sources.len());
         for (name, source) in sources {
-            environment
-                .add_template_owned(name.clone(), syntax::prepare(&source))
-                .map_err(|error| template_error("chat template does not compile", &error))?;
+            if source.len() > SOURCE_LIMIT_BYTES {
+                return Err(Error::new(
+                    Kind::Template,
+                    format!("chat template is too long: {} bytes", source.len()),
+                ));
+            }
+            on_deep_stack(|| {
+                environment.add_template_owned(name.clone(), syntax::prepare(&source))
+            })?
+            .map_err(|error| template_error("chat template does not compile", &error))?;
             templates.push(Named {
                 control: Control::new(tokenizer, &source),
                 name,
@@ -132,6 +145,10 @@ impl ChatTemplate {
     }
 
     fn run(&self, name: &str, request: &Request) -> Result<String> {
+        on_deep_stack(|| self.run_here(name, request))?
+    }
+
+    fn run_here(&self, name: &str, request: &Request) -> Result<String> {
         let template = self
             .environment
             .get_template(name)
@@ -168,6 +185,20 @@ impl ChatTemplate {
             )
         })
     }
+}
+
+/// Does work that a template can make recurse: more of the stack may be needed than the
+/// caller's thread has.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let running = thread
+            .spawn_scoped(scope, work)
+            .map_err(|error| Error::io("thread for a chat template", error))?;
+        running
+            .join()
+            .or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Collects what a template writes up to a limit.

@@ -344,3 +344,51 @@ fn the_folder_decides_which_template_is_used() {
     std::fs::write(path.join("chat_template.jinja"), "{% if %}").unwrap();
     assert_eq!(load().err().unwrap().kind(), Kind::Template);
 }
+
+/// Whatever a template builds up, it ends with a text or an error and not the process.
+#[test]
+fn values_that_would_exhaust_the_stack_are_refused() {
+    let request = json!({"messages": [{"role": "user", "content": "x"}]});
+    let grows = "{% set ns = namespace(x=[]) %}{% for i in range(30000) %}{% set ns.x = VALUE %}{% endfor %}";
+    for source in [
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(),
+        "{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x == ns.x }}".to_owned(),
+        "{% set ns = namespace() %}{% set l = {'a': ns} %}{% set ns.x = l %}{{ ns | tojson }}".to_owned(),
+        "{% set ns = namespace() %}{% set (a, ns.x) = 1, ns %}{{ ns.x }}".to_owned(),
+        grows.replace("VALUE", "[ns.x]"),
+        grows.replace("VALUE", "{'a': ns.x}"),
+        grows.replace("VALUE", "dict(a=ns.x)"),
+        grows.replace("VALUE", "(ns.x, 1)"),
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}".to_owned(),
+        "{% macro f(x) %}{{ g(x) }}{% endmacro %}{% macro g(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}".to_owned(),
+    ] {
+        let error = render_request(&source, &request).unwrap_err();
+        assert_eq!(error.kind(), Kind::Template, "{source}: {error}");
+    }
+    // What templates do with namespaces works.
+    let source = "{% set ns = namespace(items=[], last=none) %}{% for m in messages * 50 %}\
+        {% set ns.items = ns.items + [m] %}{% set ns.last = m %}{% endfor %}{{ ns.items | length }} {{ ns.last.role }}";
+    assert_eq!(render_request(source, &request).unwrap(), "50 user");
+}
+
+#[test]
+fn deep_expressions_are_refused_or_run() {
+    for (open, close) in [
+        ("[", "]"),
+        ("(", ")"),
+        ("-", ""),
+        ("not ", ""),
+        ("f(", ")"),
+        ("x[", "]"),
+    ] {
+        let source = format!("{{{{ {}1{} }}}}", open.repeat(20_000), close.repeat(20_000));
+        let sources = vec![("default".to_owned(), source)];
+        let tokenizer = tokenizer::tests::with_bos();
+        if let Ok(template) = ChatTemplate::compile(sources, &tokenizer, CLOCK) {
+            let request = json!({"messages": [{"role": "user", "content": "x"}]});
+            let _ = template.render(&request);
+        }
+    }
+    let source = format!("{{{{ [1]{} | length }}}}", " | batch(1)".repeat(20_000));
+    assert_eq!(render(&source), "1");
+}
