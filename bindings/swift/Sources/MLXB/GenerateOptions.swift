@@ -59,6 +59,12 @@ public struct GenerateOptions: Hashable, Sendable {
     /// Prompt tokens that are run at once: the grain of progress, fairness and cancelling.
     public var prefillChunk: Int?
 
+    /// Where the state of the prompt's beginning is looked for, and the state at the end is kept.
+    public var cache: PromptCache?
+
+    /// States are shared among generations that say the same here: a user, a document.
+    public var cacheNamespace = ""
+
     /// Leaves everything to the model that is not given here or set afterwards.
     public init(
         maxTokens: Int? = nil,
@@ -107,6 +113,19 @@ extension GenerateOptions {
     /// Calls `body` with the options as C takes them, but for the prompt.
     func withC<Result>(_ body: (inout MLXBGenerateOptions) throws -> Result) throws -> Result {
         var options = try numbersForC()
+        options.cache = cache?.handle
+        return try withExtendedLifetime(cache) {
+            try withCString(cacheNamespace, named: "cacheNamespace") { namespace in
+                options.cache_namespace = namespace
+                return try withArrays(&options, body)
+            }
+        }
+    }
+
+    private func withArrays<Result>(
+        _ options: inout MLXBGenerateOptions,
+        _ body: (inout MLXBGenerateOptions) throws -> Result
+    ) throws -> Result {
         let biases = Array(logitBias)
         return try withCStrings(stop, named: "stop") { stop in
             options.stop = stop.baseAddress

@@ -15,8 +15,8 @@ public enum Prompt: Hashable, Sendable {
 /// What a generation tells while it runs. Later versions may have new events: a `switch` over it
 /// needs a `default`.
 public enum GenerationEvent: Hashable, Sendable {
-    /// So many of the prompt's tokens have been run. Comes first with none done, then after each
-    /// chunk, last with all.
+    /// So many of the prompt's tokens have been run, or found in the cache. Comes first with none
+    /// done, then after each chunk, last with all.
     case prefill(done: Int, total: Int)
 
     /// A token was sampled, the end token included.
@@ -91,6 +91,12 @@ public struct GenerationResult: Hashable, Sendable {
     /// Tokens of the prompt.
     public let promptTokenCount: Int
 
+    /// How many of these needed not be run: ``GenerateOptions/cache`` held their state.
+    public let reusedTokenCount: Int
+
+    /// How many of the reused ones were read from the cache's disk.
+    public let restoredTokenCount: Int
+
     /// Tokens generated, the end token included.
     public let generatedTokenCount: Int
 
@@ -104,6 +110,8 @@ public struct GenerationResult: Hashable, Sendable {
         finish = Finish(rawValue: result.finish)
         stopIndex = result.stop_index < 0 ? nil : Int(result.stop_index)
         promptTokenCount = Int(clamping: result.prompt_tokens)
+        reusedTokenCount = Int(clamping: result.reused_tokens)
+        restoredTokenCount = Int(clamping: result.restored_tokens)
         generatedTokenCount = Int(clamping: result.generated_tokens)
         prefillDuration = .seconds(result.prefill_seconds)
         decodeDuration = .seconds(result.decode_seconds)
