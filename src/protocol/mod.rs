@@ -11,6 +11,7 @@
 
 mod chat;
 mod conversation;
+mod failure;
 mod fields;
 mod ids;
 mod messages;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    Protocol, Request,
+    Protocol, Request, failure,
     ids::Ids,
     output::{Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, unix_time},
     tools::ToolChoice,
@@ -48,8 +48,23 @@ impl Model {
     /// family has no mark for calls; [`Kind::Template`], and the errors of
     /// [`generate`](Self::generate). After the first one, which the protocol's event of a failure
     /// tells too: [`Kind::OverBudget`], [`Kind::Backend`], and [`Kind::Protocol`] when the model
-    /// does not call the tool that it must.
+    /// does not call the tool that it must. The detail of all of them is what a hosted model would
+    /// answer instead, as JSON.
     pub fn respond(
+        &self,
+        protocol: Protocol,
+        request: &str,
+        options: &RespondOptions,
+        on_event: Option<&mut OnWireEvent<'_>>,
+    ) -> Result<String> {
+        self.answer(protocol, request, options, on_event)
+            .map_err(|error| {
+                let body = failure::body(protocol, &error);
+                error.with_detail(body.to_string())
+            })
+    }
+
+    fn answer(
         &self,
         protocol: Protocol,
         request: &str,

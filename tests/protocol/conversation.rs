@@ -1,6 +1,8 @@
 //! The real test model in a conversation of three turns, in each protocol.
 
-use mlxb::{Cache, CacheOptions, CacheUse, LoadOptions, Model, Protocol, RespondOptions};
+use mlxb::{
+    Cache, CacheOptions, CacheUse, Cancel, Flow, LoadOptions, Model, Protocol, RespondOptions,
+};
 use serde_json::{Value, json};
 
 use crate::{PROTOCOLS, respond, scripted, streamed_text, support::test_model, text_of};
@@ -89,13 +91,24 @@ fn three_turns_say_the_same_in_each_protocol_streamed_and_not_cached_and_not() {
         let mut conversation = Conversation { protocol, messages };
         let mut texts = Vec::new();
         let (plain, cached) = (RespondOptions::default(), cached());
-        let mut before = 0;
+        let (mut before, mut previous) = (0, Value::Null);
         for question in QUESTIONS {
             let request = conversation.request(question);
             let whole = model.respond(protocol, &request.to_string(), &plain, None);
             let whole: Value = serde_json::from_str(&whole.unwrap()).unwrap();
             let text = text_of(protocol, &whole);
-            let (events, streamed) = respond(&model, protocol, &request, &cached).unwrap();
+            // With the cache, a conversation of Responses goes on by its last response.
+            let next = match protocol {
+                Protocol::Responses => {
+                    let mut next = request;
+                    next["input"] = json!(question);
+                    next["previous_response_id"] = previous;
+                    next
+                }
+                _ => request,
+            };
+            let (events, streamed) = respond(&model, protocol, &next, &cached).unwrap();
+            previous = streamed["id"].clone();
             assert_eq!(text_of(protocol, &streamed), text);
             assert_eq!(streamed_text(protocol, &events), text);
 
@@ -114,16 +127,51 @@ fn three_turns_say_the_same_in_each_protocol_streamed_and_not_cached_and_not() {
     assert!(said[0][1].contains("Rome"), "{said:?}");
     assert_eq!(said[1], said[0]);
     assert_eq!(said[2], said[0]);
+}
 
-    // The same once more, from response to response.
-    let options = cached();
-    let mut previous = Value::Null;
-    for (question, text) in QUESTIONS.iter().zip(&said[0]) {
-        let request = json!({"input": question, "previous_response_id": previous,
-            "max_output_tokens": MAX_TOKENS, "temperature": 0});
-        let (_, response) = respond(&model, Protocol::Responses, &request, &options).unwrap();
-        assert_eq!(text_of(Protocol::Responses, &response), *text);
-        previous = response["id"].clone();
+#[test]
+fn a_cancelled_turn_keeps_what_was_said_and_the_next_one_goes_on_from_it() {
+    let model = Model::load(test_model("f32"), LoadOptions::default()).unwrap();
+    for protocol in PROTOCOLS {
+        let messages = Vec::new();
+        let mut conversation = Conversation { protocol, messages };
+        let cancel = Cancel::new();
+        let mut options = cached();
+        options.cancel = Some(cancel.clone());
+        let request = conversation.request("Count from one to ten.");
+        let mut events: Vec<(String, Value)> = Vec::new();
+        let response = model.respond(
+            protocol,
+            &request.to_string(),
+            &options,
+            Some(&mut |name, json| {
+                events.push((name.to_owned(), serde_json::from_str(json).unwrap()));
+                if streamed_text(protocol, &events).len() > 2 {
+                    cancel.request();
+                }
+                Flow::Continue
+            }),
+        );
+        let response: Value = serde_json::from_str(&response.unwrap()).unwrap();
+        let text = text_of(protocol, &response);
+        assert!(text.len() > 2);
+        assert_eq!(streamed_text(protocol, &events), text);
+        let (last, event) = events.last().unwrap();
+        match protocol {
+            Protocol::ChatCompletions => {
+                assert_eq!(event["choices"][0]["finish_reason"], "length");
+            }
+            Protocol::Messages => assert_eq!(last, "message_stop"),
+            _ => assert_eq!(event["response"], response),
+        }
+        let (prompt, answer, _) = usage(protocol, &response);
+        assert!(answer < u64::from(MAX_TOKENS));
+
+        conversation.add(&response);
+        let request = conversation.request("Go on.");
+        options.cancel = None;
+        let (_, response) = respond(&model, protocol, &request, &options).unwrap();
+        assert!(usage(protocol, &response).2 >= prompt);
     }
 }
 

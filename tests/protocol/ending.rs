@@ -129,6 +129,9 @@ fn what_cannot_begin_tells_no_events() {
                 .unwrap_err();
             assert_eq!((error.kind(), count), (kind, 0), "{error}");
             assert!(error.message().ends_with(named), "{error}");
+            let body: Value = serde_json::from_str(error.detail().unwrap()).unwrap();
+            assert_eq!(body["error"]["type"], "invalid_request_error");
+            assert_eq!(body["error"]["message"], error.message());
         }
     }
 }

@@ -68,8 +68,7 @@ class Library(httpx2.BaseTransport):
         print(json.dumps(call), flush=True)
         reply = json.loads(sys.stdin.readline())
         if "error" in reply and not reply["events"]:
-            error = {"error": {"type": "invalid_request_error", "message": reply["error"]}}
-            return httpx2.Response(400, json=error)
+            return httpx2.Response(400, json=json.loads(reply["error"]))
         if not body.get("stream"):
             check(pydantic.TypeAdapter(WHOLE[request.url.path]), json.loads(reply["response"]), "objects")
             return httpx2.Response(200, json=json.loads(reply["response"]))
@@ -230,7 +229,7 @@ def chat_completions():
         try:
             OPENAI.chat.completions.create(model="m", messages=USER, **wrong)
         except openai.BadRequestError as error:
-            assert named in str(error), error
+            assert named in error.body["message"] and error.type == "invalid_request_error", error
         else:
             raise AssertionError(f"accepted: {wrong}")
 
@@ -372,6 +371,13 @@ def anthropic_messages():
     assert (done.content[0].text, done.stop_reason) == ("Hello, wörld", "max_tokens")
     done = messages("a", stop_sequences=["wör"])
     assert (done.content[0].text, done.stop_reason, done.stop_sequence) == ("Hello, ", "stop_sequence", "wör")
+
+    try:
+        ANTHROPIC.messages.create(model="m", max_tokens=9, messages=USER, container="c")
+    except anthropic.BadRequestError as error:
+        assert error.body["error"]["message"] == "not supported: container c", error.body
+    else:
+        raise AssertionError("accepted: container")
 
     # The client begins the answer itself.
     done = messages("a", [*USER, {"role": "assistant", "content": "Helloa"}])

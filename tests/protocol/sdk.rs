@@ -41,7 +41,7 @@ fn serve(model: &Model, cache: &CacheUse, call: &Value) -> Value {
     };
     match model.respond(protocol, &call["body"].to_string(), &options, on_event) {
         Ok(response) => json!({"events": events, "response": response}),
-        Err(error) => json!({"events": events, "error": error.message()}),
+        Err(error) => json!({"events": events, "error": error.detail()}),
     }
 }
 

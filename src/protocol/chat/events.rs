@@ -5,7 +5,10 @@ use serde_json::{Map, Value, json};
 use super::request::Request;
 use crate::{
     error::Error,
-    protocol::output::{Encoder, Ending, Envelope, Part, Usage, WireEvent},
+    protocol::{
+        Protocol, failure,
+        output::{Encoder, Ending, Envelope, Part, Usage, WireEvent},
+    },
 };
 
 /// What chunks are called; the protocol itself gives them no name.
@@ -163,15 +166,9 @@ impl Encoder for Events {
     }
 
     fn fail(&mut self, error: &Error, events: &mut Vec<WireEvent>) {
-        let error = json!({
-            "message": error.message(),
-            "type": "server_error",
-            "param": null,
-            "code": null,
-        });
         events.push(WireEvent {
             name: "error",
-            data: json!({"error": error}),
+            data: failure::body(Protocol::ChatCompletions, error),
         });
     }
 }

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use crate::{
     error::Error,
-    protocol::output::{Encoder, Ending, Envelope, Part, Usage, WireEvent},
+    protocol::{
+        Protocol, failure,
+        output::{Encoder, Ending, Envelope, Part, Usage, WireEvent},
+    },
 };
 
 /// Makes the events.
@@ -194,7 +197,9 @@ impl Encoder for Events {
     }
 
     fn fail(&mut self, error: &Error, events: &mut Vec<WireEvent>) {
-        let error = json!({"type": "api_error", "message": error.message()});
-        events.push(event("error", json!({"error": error})));
+        events.push(WireEvent {
+            name: "error",
+            data: failure::body(Protocol::Messages, error),
+        });
     }
 }
