@@ -1286,7 +1286,8 @@ mlxb_status mlxb_protocol_to_chat(int32_t protocol,
  *         refuses the conversation; MLXB_CONTEXT_FULL; MLXB_POISONED. Also after events, of
  *         which the last then tells of the failure: MLXB_PROTOCOL when the model does not call
  *         the tool that it must; MLXB_OVER_BUDGET; MLXB_BACKEND; MLXB_PANIC; MLXB_CANCELLED when
- *         the process exits meanwhile.
+ *         the process exits meanwhile. The error's detail is what a hosted model would answer
+ *         instead, as JSON.
  *
  * Ownership: free `*response_json` with mlxb_string_free. Thread: any; several answers take
  * turns. Callbacks run on the calling thread. Since 0.1.0.
