@@ -227,7 +227,21 @@ impl Shape {
     /// What the last prefill chunk of a context takes while a layer is computed.
     fn transient_bytes(&self, tokens: u64, options: &FitOptions) -> u64 {
         let chunk = options.prefill_chunk.min(tokens);
-        self.decoder.transient_bytes(chunk, tokens)
+        let is_metal = cfg!(target_os = "macos");
+        let decoder = footprint::Shape {
+            head_count: if holds_scores(is_metal, self.decoder.head_dim) {
+                self.decoder.head_count
+            } else {
+                0
+            },
+            ..self.decoder
+        };
+        // A buffer that grows is copied: one layer's state is there twice.
+        let layer_count = u64::try_from(self.layers.len()).unwrap_or(u64::MAX);
+        let growing = self.kv_bytes(tokens, options) / layer_count.max(1);
+        decoder
+            .transient_bytes(chunk, tokens)
+            .saturating_add(growing)
     }
 
     fn total_bytes(&self, weights: u64, tokens: u64, options: &FitOptions) -> u64 {
@@ -235,6 +249,12 @@ impl Shape {
             .saturating_add(self.kv_bytes(tokens, options))
             .saturating_add(self.transient_bytes(tokens, options))
     }
+}
+
+/// Whether attention over a chunk holds its scores as an array. MLX's Metal kernels do without
+/// for the head widths that they are made for.
+fn holds_scores(is_metal: bool, head_dim: u64) -> bool {
+    !(is_metal && matches!(head_dim, 64 | 80 | 128))
 }
 
 const EXPERTS_IN_USE: [&str; 4] = [
@@ -573,6 +593,18 @@ mod tests {
         };
         let fit = estimate(&shape(&base()), &tied, &FitOptions::default());
         assert_eq!(fit.active_bytes_per_token, 1000);
+    }
+
+    #[test]
+    fn only_metal_kernels_do_without_scores() {
+        for (is_metal, head_dim, expected) in [
+            (false, 64, true),
+            (true, 64, false),
+            (true, 128, false),
+            (true, 256, true),
+        ] {
+            assert_eq!(holds_scores(is_metal, head_dim), expected);
+        }
     }
 
     #[test]

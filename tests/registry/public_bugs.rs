@@ -386,3 +386,35 @@ fn links_from_datasets_and_spaces_keep_blobs_alive() {
     plan.execute().unwrap();
     assert_eq!(fs::read(link).unwrap(), old);
 }
+
+/// Unfinished downloads and locks are never touched; old ones are named.
+#[test]
+fn old_unfinished_downloads_are_reported_and_left() {
+    let hub = Hub::new();
+    hub.model(A, &commit(1), 4);
+    hub.set_ref(A, "main", &commit(1));
+    let old = hub.write(&format!("{A}/blobs/abc.12345678.incomplete"), "half");
+    let young = hub.write(&format!("{A}/blobs/def.incomplete"), "half");
+    let lock = hub.write(&format!(".locks/{A}/abc.lock"), "");
+    for path in [&old, &lock] {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    let plan = Plan::collect(Some(&hub.root), None, true).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&plan.report(None)).unwrap();
+    let named: Vec<&str> = report["leftovers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|leftover| leftover["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(named, [old.to_str().unwrap(), lock.to_str().unwrap()]);
+    plan.execute().unwrap();
+    Plan::delete(Some(&hub.root), "org/a", None)
+        .unwrap()
+        .execute()
+        .unwrap();
+    assert!(old.is_file() && young.is_file() && lock.is_file());
+    // What is left of the repository is in order for others.
+    assert!(hub.path(&format!("{A}/snapshots")).is_dir());
+}

@@ -11,6 +11,8 @@ mod plan;
 mod reach;
 mod report;
 mod request;
+#[cfg(test)]
+mod table;
 
 use std::path::{Path, PathBuf};
 
