@@ -18,7 +18,7 @@ const ROOT: &str = "/hub";
 fn identity(name: &str, bytes: u64) -> Identity {
     Identity {
         device: 1,
-        inode: name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)),
+        inode: xxhash_rust::xxh3::xxh3_64(name.as_bytes()),
         name_count: 1,
         bytes,
         modified: 0,
