@@ -296,5 +296,5 @@ fn deleting_from_random_hubs_loses_nothing_else() {
             freed.set(freed.get() + case.execute(&plan, &kept));
         },
     );
-    assert!(freed.get() > 50_000);
+    assert!(freed.get() > 10_000, "{}", freed.get());
 }
