@@ -1887,14 +1887,17 @@ typedef struct mlxb_quantize_result {
 void mlxb_quantize_options_init(mlxb_quantize_options *options, size_t struct_size);
 
 /**
- * Makes a model smaller: from a folder of the Hugging Face hub, or one for MLX, to a new folder
- * for MLX. Tensors are those that mlx-lm's convert makes, bit for bit. Takes the memory of a few
+ * Makes a model smaller: from a folder of the Hugging Face hub, one for MLX, or a GGUF file of a
+ * llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for bit. Takes the memory of a few
  * rows, and lets generations of the same process go on.
  *
  * However the call ends, and if the process ends before it, there is a complete model at
  * target_dir or what was there before.
  *
- * @param source_dir    As in mlxb_model_load.
+ * @param source        A folder as in mlxb_model_load, or a file whose name ends with .gguf, with
+ *                      tensors of the types F32, F16, BF16, Q4_0, Q4_1 and Q8_0. The blocks of
+ *                      the last three are matrices that are packed already, without loss. The
+ *                      tokenizer is that of files beside it, or made from its metadata.
  * @param target_dir    The new folder. It must not exist, unless the options say otherwise; its
  *                      parent must.
  * @param options       NULL for the defaults: 4 bits in groups of 64.
@@ -1910,7 +1913,7 @@ void mlxb_quantize_options_init(mlxb_quantize_options *options, size_t struct_si
  *
  * Thread: any. Since 0.1.0.
  */
-mlxb_status mlxb_quantize(const char *source_dir,
+mlxb_status mlxb_quantize(const char *source,
                           const char *target_dir,
                           const mlxb_quantize_options *options,
                           mlxb_quantize_result *out,

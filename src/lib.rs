@@ -9,6 +9,7 @@ mod escape;
 pub mod ffi;
 mod footprint;
 mod generate;
+mod gguf;
 pub mod memory;
 mod model;
 mod protocol;

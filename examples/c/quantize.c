@@ -1,10 +1,11 @@
-/* Makes a model smaller: from a Hugging Face folder to a folder for MLX.
+/* Makes a model smaller: from a Hugging Face folder or a GGUF file to a folder for MLX.
  *
  *   quantize SOURCE TARGET [NAME=VALUE ...]
  *
  *   bits=4 group_size=64              of a weight, and weights that share a scale
  *   mode=affine                       affine, mxfp4, mxfp8, nvfp4; none: only the type changes;
- *                                     reverse: packed matrices become plain
+ *                                     reverse: packed matrices become plain. The blocks of GGUF
+ *                                     files are packed: none keeps them as they are
  *   recipe=mixed_3_6                  mixed_2_6, mixed_3_4, mixed_3_6, mixed_4_6
  *   dtype=bfloat16                    float32, float16, bfloat16
  *   module=model.embed_tokens,8       single modules with other bits; 0: plain; up to 64 of them

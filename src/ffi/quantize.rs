@@ -180,14 +180,17 @@ pub unsafe extern "C" fn mlxb_quantize_options_init(
     unsafe { init_struct(options, struct_size) };
 }
 
-/// Makes a model smaller: from a folder of the Hugging Face hub, or one for MLX, to a new folder
-/// for MLX. Tensors are those that mlx-lm's convert makes, bit for bit. Takes the memory of a few
+/// Makes a model smaller: from a folder of the Hugging Face hub, one for MLX, or a GGUF file of a
+/// llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for bit. Takes the memory of a few
 /// rows, and lets generations of the same process go on.
 ///
 /// However the call ends, and if the process ends before it, there is a complete model at
 /// target_dir or what was there before.
 ///
-/// @param source_dir    As in mlxb_model_load.
+/// @param source        A folder as in mlxb_model_load, or a file whose name ends with .gguf, with
+///                      tensors of the types F32, F16, BF16, Q4_0, Q4_1 and Q8_0. The blocks of
+///                      the last three are matrices that are packed already, without loss. The
+///                      tokenizer is that of files beside it, or made from its metadata.
 /// @param target_dir    The new folder. It must not exist, unless the options say otherwise; its
 ///                      parent must.
 /// @param options       NULL for the defaults: 4 bits in groups of 64.
@@ -204,12 +207,12 @@ pub unsafe extern "C" fn mlxb_quantize_options_init(
 /// Thread: any. Since 0.1.0.
 ///
 /// # Safety
-/// `source_dir` and `target_dir` are NULL or NUL-terminated; `options` is NULL or a struct of
+/// `source` and `target_dir` are NULL or NUL-terminated; `options` is NULL or a struct of
 /// struct_size bytes whose pointers are valid; `out` is NULL or a struct of struct_size bytes;
 /// `error` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlxb_quantize(
-    source_dir: *const c_char,
+    source: *const c_char,
     target_dir: *const c_char,
     options: *const mlxb_quantize_options,
     out: *mut mlxb_quantize_result,
@@ -221,7 +224,7 @@ pub unsafe extern "C" fn mlxb_quantize(
             if !out.is_null() {
                 write_struct(out, SizedStruct::unset(), "out")?;
             }
-            let source = path(source_dir, "source_dir")?;
+            let source = path(source, "source")?;
             let target = path(target_dir, "target_dir")?;
             let options = if options.is_null() {
                 SizedStruct::unset()

@@ -125,9 +125,7 @@ impl Weights {
         let main_count = snapshot.weights().iter().take_while(is_main).count();
         let mut config = ModelConfig::read(&snapshot)?;
         config.settle_head(holds_a_head(&shards));
-        let modules = match config.architecture {
-            Architecture::Llama => llama::modules(&config),
-        };
+        let modules = modules_of(&config);
         let plan = Plan::new(
             &modules,
             &shards,
@@ -142,6 +140,13 @@ impl Weights {
             modules,
             plan,
         })
+    }
+}
+
+/// The modules that the architecture needs, in the order of use.
+pub(crate) fn modules_of(config: &ModelConfig) -> Vec<ModuleSpec> {
+    match config.architecture {
+        Architecture::Llama => llama::modules(config),
     }
 }
 

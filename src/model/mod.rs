@@ -21,11 +21,12 @@ use std::{path::Path, sync::Arc};
 use mlx_rs::Array;
 
 pub(crate) use self::{
+    config::ModelConfig,
     dtype::{from_mlx_dtype, to_mlx_dtype},
     identity::{Fields, Identity, Remember, Stamp},
     kv::{Lease, Source, State},
     layer_cache::LayerCache,
-    load::Weights,
+    load::{Weights, modules_of},
     parameters::Parameter,
     running::{Loan, Running},
 };

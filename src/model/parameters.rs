@@ -63,6 +63,15 @@ impl ModuleSpec {
         &self.path
     }
 
+    /// The shape of its weight.
+    pub(crate) fn weight_shape(&self) -> Vec<usize> {
+        match self.shape {
+            ModuleShape::Linear { out, input, .. } => vec![out, input],
+            ModuleShape::Embedding { rows, columns } => vec![rows, columns],
+            ModuleShape::Norm { dim } => vec![dim],
+        }
+    }
+
     /// Rows and columns of its matrix, where it has one, which can then be packed.
     pub(crate) fn matrix(&self) -> Option<(usize, usize)> {
         match self.shape {

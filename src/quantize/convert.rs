@@ -21,6 +21,7 @@ use crate::{
     escape::Escaped,
     footprint::Need,
     memory,
+    model::to_mlx_dtype,
     safetensors::Dtype,
     snapshot::read_json,
 };
@@ -39,7 +40,7 @@ pub(super) fn convert(
     mut options: QuantizeOptions<'_>,
 ) -> Result<Quantized> {
     Cancel::check(options.cancel.as_ref())?;
-    let source = Source::open(source)?;
+    let source = Source::open(source, options.dtype)?;
     let plan = Plan::new(&source, &options.matrices, options.dtype)?;
     let staging = Staging::new(target, &source.dir, options.overwrite)?;
     staging.expect_room(plan.summary.tensor_bytes)?;
@@ -88,6 +89,13 @@ fn write_documents(source: &Source, plan: &Plan, dir: &Path) -> Result<()> {
     let config = config::pretty(&Value::Object(config));
     auxiliary::write(&dir.join("config.json"), &config)?;
     auxiliary::copy(&source.dir, dir)?;
+    for (name, document) in &source.documents {
+        let path = dir.join(name);
+        // What lies beside the weights counts more than what they say of it.
+        if !path.exists() {
+            auxiliary::write(&path, &config::pretty(document))?;
+        }
+    }
     let own_card = auxiliary::read_card(&source.dir)?;
     let card = card::of_target(
         own_card.as_deref(),
@@ -257,20 +265,11 @@ impl Piece {
 }
 
 fn mlx_dtype(dtype: Dtype) -> Result<MlxDtype> {
-    Ok(match dtype {
-        Dtype::F32 => MlxDtype::Float32,
-        Dtype::BF16 => MlxDtype::Bfloat16,
-        Dtype::F16 => MlxDtype::Float16,
-        Dtype::U32 => MlxDtype::Uint32,
-        Dtype::U8 => MlxDtype::Uint8,
-        other => {
-            return Err(Error::new(
-                Kind::Unsupported,
-                format!(
-                    "a type is not supported: {}",
-                    other.name().unwrap_or_default()
-                ),
-            ));
-        }
+    to_mlx_dtype(dtype).ok_or_else(|| {
+        let name = dtype.name().unwrap_or_default();
+        Error::new(
+            Kind::Unsupported,
+            format!("a type is not supported: {name}"),
+        )
     })
 }

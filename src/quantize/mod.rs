@@ -17,6 +17,7 @@ mod auxiliary;
 mod card;
 mod config;
 mod convert;
+mod gguf;
 mod output;
 mod plan;
 mod recipe;
@@ -151,8 +152,8 @@ impl Quantized {
     }
 }
 
-/// Converts the model at `source`, a folder as [`Model::load`](crate::Model::load) takes it, into
-/// the folder `target`, which must not exist unless the options say so. Its parent must.
+/// Converts the model at `source`, a folder as [`Model::load`](crate::Model::load) takes it or a
+/// GGUF file of a llama-like model, into the folder `target`, which must not exist unless the options say so. Its parent must.
 ///
 /// However the call ends, and if the process ends before it, there is a complete model at
 /// `target` or what was there before.

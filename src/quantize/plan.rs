@@ -102,7 +102,7 @@ impl Plan {
             asked: dtype.map(FloatType::dtype),
             stated: stated_dtype(&source.config).map(FloatType::dtype),
             says_packings: quantization_of(&source.config).is_some(),
-            first_packing: None,
+            kept: Vec::new(),
             steps: Vec::new(),
             outputs: Vec::new(),
             entries: Map::new(),
@@ -158,8 +158,8 @@ struct Maker<'a> {
     stated: Option<Dtype>,
     /// Whether the source's configuration says how matrices are packed.
     says_packings: bool,
-    /// How the first matrix of the source is packed that is.
-    first_packing: Option<QuantizationParameters>,
+    /// Where it does not: the modules that are packed already.
+    kept: Vec<(String, QuantizationParameters)>,
     steps: Vec<Step>,
     outputs: Vec<NewTensor>,
     entries: Map<String, Value>,
@@ -189,9 +189,8 @@ impl Maker<'_> {
             let tensors = tensors.into_iter().flatten();
             if *matrices != Matrices::Dequantize {
                 self.packed_count += 1;
-                self.first_packing.get_or_insert(packed.parameters);
                 if !self.says_packings {
-                    self.say(module, entry(packed.parameters));
+                    self.kept.push((self.name(module), packed.parameters));
                 }
                 tensors.for_each(|tensor| self.cast_only(tensor));
                 return Ok(());
@@ -263,8 +262,12 @@ impl Maker<'_> {
 
     /// Has the configuration say something of a module.
     fn say(&mut self, module: &Module, what: Value) {
-        let path = format!("{}{}", self.source.prefix, module.path);
-        self.entries.insert(path, what);
+        self.entries.insert(self.name(module), what);
+    }
+
+    /// What a module is called in the target.
+    fn name(&self, module: &Module) -> String {
+        format!("{}{}", self.source.prefix, module.path)
     }
 
     /// The type that a tensor gets: floats the one that is asked for, or else stated.
@@ -311,17 +314,17 @@ impl Maker<'_> {
         let inputs = self.steps.iter().flat_map(|step| &step.inputs);
         let input_bytes =
             inputs.map(|(tensor, _)| tensor.rows() as u64 * tensor.row_bytes() as u64);
-        let quantization = match (matrices, self.first_packing) {
-            (Matrices::Dequantize, _) => Change::Removed,
-            (Matrices::Keep, Some(default)) if !self.says_packings => Change::Added {
-                default,
-                entries: self.entries,
-            },
-            (Matrices::Keep, _) => Change::None,
-            (Matrices::Quantize(packings), _) => Change::Added {
-                default: packings.default,
-                entries: self.entries,
-            },
+        let quantization = match matrices {
+            Matrices::Dequantize => Change::Removed,
+            Matrices::Keep => said_of(self.kept),
+            Matrices::Quantize(packings) => {
+                let kept = self.kept.into_iter();
+                let kept = kept.map(|(path, parameters)| (path, entry(parameters)));
+                Change::Added {
+                    default: packings.default,
+                    entries: kept.chain(self.entries).collect(),
+                }
+            }
         };
         Plan {
             summary: Quantized {
@@ -335,6 +338,28 @@ impl Maker<'_> {
             outputs: self.outputs,
             quantization,
         }
+    }
+}
+
+/// What to say of packed modules of which the source says nothing: how most of them are packed,
+/// and which ones are not like that.
+fn said_of(kept: Vec<(String, QuantizationParameters)>) -> Change {
+    let count = |wanted| {
+        kept.iter()
+            .filter(|(_, parameters)| *parameters == wanted)
+            .count()
+    };
+    let Some(default) = kept.iter().map(|row| row.1).max_by_key(|row| count(*row)) else {
+        return Change::None;
+    };
+    let others = kept
+        .into_iter()
+        .filter(|(_, parameters)| *parameters != default);
+    Change::Added {
+        default,
+        entries: others
+            .map(|(path, parameters)| (path, entry(parameters)))
+            .collect(),
     }
 }
 

@@ -8,9 +8,11 @@ use std::{
 
 use serde_json::{Map, Value};
 
+use super::{FloatType, gguf};
 use crate::{
     error::{Error, Kind, Result},
     escape::{Escaped, EscapedPath},
+    gguf::Gguf,
     model::{Parameter, QuantizationParameters, Weights},
     safetensors::{Dtype, NewTensor, Shard, TensorInfo},
     snapshot::{Snapshot, read_json},
@@ -24,17 +26,20 @@ pub(super) struct Source {
     pub(super) dir: PathBuf,
     /// The content of `config.json`.
     pub(super) config: Map<String, Value>,
+    /// The tokenizer's files, by name, where there are none in `dir`.
+    pub(super) documents: Map<String, Value>,
     /// In the order of use.
     pub(super) modules: Vec<Module>,
     /// What the names of all modules begin with, where the text model is part of a larger one.
     pub(super) prefix: &'static str,
     pub(super) layer_count: usize,
-    files: Files,
+    pub(super) files: Files,
 }
 
 /// What the tensors lie in.
-enum Files {
+pub(super) enum Files {
     Shards(Vec<Shard>),
+    Gguf(Gguf),
 }
 
 /// A module with its tensors.
@@ -70,12 +75,14 @@ pub(super) struct Tensor {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    place: Place,
+    pub(super) place: Place,
 }
 
+/// Where in them a tensor lies.
 #[derive(Clone)]
-enum Place {
+pub(super) enum Place {
     Shard { shard: usize, tensor: TensorInfo },
+    Gguf(gguf::Rows),
 }
 
 impl Tensor {
@@ -102,11 +109,22 @@ impl Tensor {
 }
 
 impl Source {
-    /// Looks at the model at `path`.
+    /// Looks at the model at `path`, whose numbers are to be of type `dtype`.
     ///
     /// # Errors
     /// Those of loading it, and [`Kind::ModelFormat`] for an index that passes over a tensor.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(super) fn open(path: &Path, dtype: Option<FloatType>) -> Result<Self> {
+        if gguf::is_gguf(path) {
+            let mut source = gguf::open(path)?;
+            if let Some(dtype) = dtype {
+                // This configuration is made, not kept.
+                let stated = source.config.get_mut("torch_dtype");
+                stated
+                    .into_iter()
+                    .for_each(|stated| *stated = dtype.name().into());
+            }
+            return Ok(source);
+        }
         let weights = Weights::find(path)?;
         check_index(&weights)?;
         let Weights {
@@ -154,6 +172,7 @@ impl Source {
             path: path.to_owned(),
             dir: snapshot.dir().to_owned(),
             config: read_config(&snapshot)?,
+            documents: Map::new(),
             modules,
             prefix: if is_part { "language_model." } else { "" },
             layer_count: config.layer_count,
@@ -183,6 +202,9 @@ impl Source {
                 let offset = rows.start as u64 * tensor.row_bytes() as u64;
                 shards[*shard].read_part_at(info, offset, buffer)
             }
+            (Files::Gguf(file), Place::Gguf(place)) => place.read(file, rows, buffer),
+            // A source's tensors lie in its own files.
+            _ => Err(absent(&tensor.name)),
         }
     }
 }

@@ -209,7 +209,7 @@ static void chats_refuse_null(void) {
 
 static void quantize_refuses_null(void) {
     mlxb_quantize_result result = {.struct_size = sizeof result, .packed_count = 99};
-    REFUSED("source_dir", mlxb_quantize, NULL, "/tmp/mlxb-no-such-target", NULL, &result);
+    REFUSED("source", mlxb_quantize, NULL, "/tmp/mlxb-no-such-target", NULL, &result);
     CHECK_INT(0, result.packed_count);
     REFUSED("target_dir", mlxb_quantize, tiny_dir(), NULL, NULL, NULL);
     CHECK_INT(MLXB_NOT_FOUND, mlxb_quantize(tiny_dir(), "/no/such/folder", NULL, NULL, NULL));

@@ -7,4 +7,5 @@ mod support;
 
 mod against_mlx_lm;
 mod folder;
+mod gguf;
 mod reference;

@@ -161,6 +161,9 @@ def main(out):
             **tokenizer_documents(gguf),
         }
         write(os.path.join(out, form), tensors, "mlx" if form == "mlx4" else "pt", documents)
+    # The file itself, for what reads such files.
+    os.mkdir(os.path.join(out, "gguf"))
+    os.link(path, os.path.join(out, "gguf", "model.gguf"))
 
 
 main(sys.argv[1])

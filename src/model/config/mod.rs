@@ -110,7 +110,7 @@ impl ModelConfig {
     }
 
     /// Reads the content of a `config.json`; `place` is for messages.
-    fn parse(place: &str, config: &Value) -> Result<Self> {
+    pub(crate) fn parse(place: &str, config: &Value) -> Result<Self> {
         let not_an_object = || Error::new(Kind::ModelFormat, format!("{place}: not an object"));
         let whole = Fields::new(place, config.as_object().ok_or_else(not_an_object)?);
         let model_type = whole.string("model_type")?;
