@@ -6,6 +6,10 @@
 mod support;
 
 mod against_mlx_lm;
+#[cfg(target_os = "linux")]
+mod disks;
 mod folder;
 mod gguf;
+mod hostile;
+mod processes;
 mod reference;
