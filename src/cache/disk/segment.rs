@@ -14,13 +14,14 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::{self, Write as _},
     fs::File,
     io::{self, ErrorKind},
     path::Path,
     sync::Arc,
 };
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::layout::{self, CHECKSUMS, Layout, TOKENS, TensorLayout};
 use crate::{
@@ -105,8 +106,9 @@ fn hex(bytes: [u8; 32]) -> String {
 
 /// Only what [`hex`] writes, so that a hash has one name.
 fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let bytes = *blake3::Hash::from_hex(text).ok()?.as_bytes();
-    (hex(bytes) == text).then_some(bytes)
+    let is_lower = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let hash = blake3::Hash::from_hex(text).ok()?;
+    text.bytes().all(is_lower).then_some(*hash.as_bytes())
 }
 
 fn token_bytes(tokens: &[u32]) -> Vec<u8> {
@@ -278,37 +280,43 @@ fn head(
     layout: &[TensorLayout],
 ) -> Head {
     let count = tokens.len();
-    let mut entries = Map::new();
-    let metadata = json!({
-        "format": "mlxb-kv",
-        "version": VERSION.to_string(),
-        "namespace": hex(namespace.0),
-        "parent": parent.map_or(String::new(), |parent| hex(parent.0)),
-        "start": start.to_string(),
-        "token_count": count.to_string(),
-    });
-    entries.insert("__metadata__".into(), metadata);
+    // Written by hand: opening a directory does this for each file.
+    let mut json = format!(
+        "{{\"__metadata__\":{{\"format\":\"mlxb-kv\",\"version\":\"{VERSION}\",\
+         \"namespace\":\"{}\",\"parent\":\"{}\",\
+         \"start\":\"{start}\",\"token_count\":\"{count}\"}}",
+        hex(namespace.0),
+        parent.map_or(String::new(), |parent| hex(parent.0)),
+    );
     let mut end = 0u64;
-    let mut entry = |name: &str, dtype: Dtype, shape: &[usize], bytes: u64| {
-        let entry = json!({
-            "dtype": dtype.name().expect("the layout was checked"),
-            "shape": shape,
-            "data_offsets": [end, end + bytes],
-        });
-        entries.insert(name.into(), entry);
+    let mut entry = |name: &str, dtype: Dtype, shape: fmt::Arguments<'_>, bytes: u64| {
+        let dtype = dtype.name().expect("the layout was checked");
+        let name = Value::from(name);
+        let begin = end;
         end += bytes;
+        let written = write!(
+            json,
+            ",{name}:{{\"dtype\":\"{dtype}\",\"shape\":[{shape}],\"data_offsets\":[{begin},{end}]}}"
+        );
+        written.expect("a string takes everything");
         end
     };
-    let mut borders = vec![entry(TOKENS, Dtype::U32, &[count], 4 * count as u64)];
+    let mut borders = vec![entry(
+        TOKENS,
+        Dtype::U32,
+        format_args!("{count}"),
+        4 * count as u64,
+    )];
     for tensor in layout {
-        let shape = [1, tensor.heads, count, tensor.width];
+        let (heads, width) = (tensor.heads, tensor.width);
         let bytes = tensor.position_bytes() * count as u64;
-        borders.push(entry(&tensor.name, tensor.dtype, &shape, bytes));
+        let shape = format_args!("1,{heads},{count},{width}");
+        borders.push(entry(&tensor.name, tensor.dtype, shape, bytes));
     }
-    let checksum_count = layout.len() + 2;
-    let shape = [checksum_count];
-    let data_bytes = entry(CHECKSUMS, Dtype::U64, &shape, 8 * checksum_count as u64);
-    let mut json = Value::Object(entries).to_string();
+    let checksum_count = layout.len() as u64 + 2;
+    let shape = format_args!("{checksum_count}");
+    let data_bytes = entry(CHECKSUMS, Dtype::U64, shape, 8 * checksum_count);
+    json.push('}');
     let head_bytes = PREFIX_BYTES + json.len() + 4 * count;
     let padding = head_bytes.next_multiple_of(ALIGNMENT) - head_bytes;
     json.extend(std::iter::repeat_n(' ', padding));
