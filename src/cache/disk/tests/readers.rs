@@ -53,3 +53,22 @@ fn python_and_mlx_read_a_file_as_it_was_stored() {
         .flat_map(|part| xxh3_64(part).to_le_bytes());
     assert_eq!(checksums.data(), expected.collect::<Vec<u8>>());
 }
+
+/// Another form of the files needs another version, and so another folder.
+#[test]
+fn the_form_of_the_files_stays_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(folder.path(), AMPLE, true).unwrap();
+    store(&disk, &namespace(1), &[1, 2, 3]).unwrap();
+    store(&disk, &namespace(1), &[1, 2, 4, 5]).unwrap();
+    let found = segment_files(folder.path()).into_iter().map(|path| {
+        let name = path.file_stem().unwrap().to_str().unwrap()[..16].to_owned();
+        (name, format!("{:016x}", xxh3_64(&fs::read(path).unwrap())))
+    });
+    let expected = [
+        ("72d147abcc1ba97d", "38a91db2a6c5cec3"),
+        ("7764bfba3b2d383b", "bb043d7bcf83b41f"),
+    ];
+    let expected = expected.map(|(name, hash)| (name.to_owned(), hash.to_owned()));
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
