@@ -123,6 +123,7 @@ impl Drop for Worker {
 /// raullenchai/Rapid-MLX#187: whatever a process is doing when it ends, each entry is whole or
 /// absent for the others.
 #[test]
+#[expect(clippy::print_stderr, reason = "how much the test has tried")]
 fn killed_processes_leave_whole_entries_or_none() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path();
@@ -170,6 +171,7 @@ fn killed_processes_leave_whole_entries_or_none() {
         restored(&disk, namespace, tokens);
     }
     let counted = format!("{writing} kills while writing, {hits} hits, {evictions} evictions");
+    eprintln!("of {ROUNDS}: {counted}");
     assert!(writing >= ROUNDS / 2, "{counted}");
     assert!(hits > ROUNDS && evictions > ROUNDS, "{counted}");
 }
