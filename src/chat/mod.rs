@@ -33,6 +33,8 @@ mod tokens;
 mod tools;
 
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod token_tests;

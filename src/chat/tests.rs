@@ -7,7 +7,7 @@ use super::*;
 use crate::error::{Kind, Result};
 use crate::tokenizer;
 
-const CLOCK: Clock = Clock::Fixed {
+pub(super) const CLOCK: Clock = Clock::Fixed {
     year: 2025,
     month: 3,
     day: 7,

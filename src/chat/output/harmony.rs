@@ -97,7 +97,7 @@ impl Harmony {
     fn run(&mut self, out: &mut Vec<Piece>) {
         loop {
             let goes_on = match &self.mode {
-                Mode::Header => self.header(),
+                Mode::Header => self.header(out),
                 Mode::Reasoning | Mode::Text | Mode::Call { .. } => self.body(out),
             };
             if !goes_on {
@@ -107,7 +107,7 @@ impl Harmony {
     }
 
     /// Reads a header; whether there was an outcome.
-    fn header(&mut self) -> bool {
+    fn header(&mut self, out: &mut Vec<Piece>) -> bool {
         if self.held.text().is_empty() {
             return false;
         }
@@ -115,9 +115,12 @@ impl Harmony {
         let header = match header(&mut cursor) {
             Ok(header) => header,
             Err(Stop::More) => return false,
-            // The model writes as others do.
+            // The model writes as others do. A marker here is text like the rest.
             Err(Stop::Not) => {
                 self.mode = Mode::Text;
+                let text = self.held.text();
+                let marker = ENDS.iter().find(|marker| text.starts_with(**marker));
+                self.give(marker.map_or(0, |marker| marker.len()), out);
                 return true;
             }
         };

@@ -16,9 +16,9 @@ mod call_tests;
 #[cfg(test)]
 mod marker_tests;
 #[cfg(test)]
-mod real_templates;
+pub(super) mod real_templates;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use serde_json::{Map, Value};
 

@@ -38,7 +38,8 @@ const NOT_READ: &[(&str, &str)] = &[
     ("upstage-Solar-Open-100B", "a syntax of its own"),
 ];
 
-fn templates() -> PathBuf {
+/// The folder of real templates.
+pub(in crate::chat) fn templates() -> PathBuf {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/chat-templates");
     let output = Command::new(tool).output().expect("the tool starts");
     assert!(output.status.success(), "{output:?}");

@@ -6,7 +6,7 @@ use super::tools::Syntax as _;
 use super::*;
 
 /// The tools of all tests.
-pub(super) fn tools() -> Vec<Value> {
+pub(in crate::chat) fn tools() -> Vec<Value> {
     let tool = |name: &str, properties: Value| {
         json!({"type": "function", "function": {"name": name,
             "parameters": {"type": "object", "properties": properties}}})
@@ -108,7 +108,7 @@ pub(super) fn reasoning(text: &str) -> Piece {
 }
 
 /// For each family an answer that says something and calls two tools.
-pub(super) const ANSWERS: &[(&str, &str)] = &[
+pub(in crate::chat) const ANSWERS: &[(&str, &str)] = &[
     (
         "json",
         "Sure.\n<tool_call>\n{\"name\": \"multiply\", \"arguments\": {\"a\": 12234585, \"b\": 48838483920}}\n</tool_call>\n<tool_call>\n{\"name\": \"get_current_temperature\", \"arguments\": {\"location\": \"London\"}}\n</tool_call>",
