@@ -12,7 +12,7 @@ help:
 	@echo 'make test-c      the tests of the C ABI: plain, sanitized, under valgrind'
 	@echo 'make test-swift  the tests of the Swift package; prepares Swift where there is none'
 	@echo 'make parity      the comparison with mlx-lm'
-	@echo 'make bench       the speed comparisons with mlx-lm and huggingface_hub'
+	@echo 'make bench       the speed comparisons with mlx-lm, Jinja2 and huggingface_hub'
 	@echo 'make check-abi   the header and the exported symbols'
 	@echo 'make lint        formatting, clippy, documentation, licences'
 
@@ -46,6 +46,7 @@ parity: prepare
 bench: prepare
 	@cargo bench --locked --bench against_mlx_lm
 	@cargo bench --locked --bench cache
+	@cargo bench --locked --bench chat
 	@cargo bench --locked --bench registry
 
 check-abi: dist

@@ -119,8 +119,10 @@ impl Harmony {
             Err(Stop::Not) => {
                 self.mode = Mode::Text;
                 let text = self.held.text();
-                let marker = ENDS.iter().find(|marker| text.starts_with(**marker));
-                self.give(marker.map_or(0, |marker| marker.len()), out);
+                let marker = [START, CHANNEL]
+                    .into_iter()
+                    .find(|marker| text.starts_with(marker));
+                self.give(marker.map_or(0, str::len), out);
                 return true;
             }
         };
