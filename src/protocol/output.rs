@@ -33,7 +33,13 @@ pub(crate) struct TokenLogprob {
 impl TokenLogprob {
     /// As both of OpenAI's protocols write it.
     pub(super) fn to_json(&self) -> Value {
-        let pair = |bytes: &[u8], logprob: f32| json!({"token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes});
+        let pair = |bytes: &[u8], logprob: f32| {
+            json!({
+                "token": String::from_utf8_lossy(bytes),
+                "logprob": decimal(logprob),
+                "bytes": bytes,
+            })
+        };
         let mut whole = pair(&self.bytes, self.logprob);
         let top = self.top.iter();
         whole["top_logprobs"] = top.map(|(bytes, logprob)| pair(bytes, *logprob)).collect();
@@ -79,6 +85,14 @@ pub(crate) struct Envelope {
     pub(crate) model: String,
     pub(crate) temperature: f32,
     pub(crate) top_p: f32,
+}
+
+/// A number as it is written shortest: 0.7, not the double that is nearest to the float.
+pub(super) fn decimal(number: f32) -> Value {
+    number
+        .to_string()
+        .parse::<f64>()
+        .map_or(Value::Null, Value::from)
 }
 
 /// Seconds since 1970.

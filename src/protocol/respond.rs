@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Tokens at the end of a prompt among which a template opens the reasoning.
-const PROMPT_END_TOKENS: usize = 64;
+const PROMPT_END_TOKENS: usize = 256;
 
 /// What an answer may use, besides the model.
 #[derive(Clone, Debug, Default)]
@@ -151,6 +151,7 @@ impl Prompt {
             ToolChoice::Required => Some(None),
             ToolChoice::Named(name) => Some(Some(name.as_str())),
         };
+        let mut end = end_of(&ids, tokenizer);
         if let Some(name) = name {
             let opening = format.tool_call_opening(name).ok_or_else(|| {
                 Error::new(
@@ -158,11 +159,11 @@ impl Prompt {
                     "a model of this family cannot be made to call a tool: tool_choice",
                 )
             })?;
-            let closing = format.reasoning_closing(&end_of(&ids, tokenizer));
-            let opening = closing.unwrap_or_default().to_owned() + &opening;
+            let closing = format.reasoning_closing(&end).unwrap_or_default();
+            let opening = closing.to_owned() + &opening;
             ids.extend(tokenizer.encode(&opening, false)?);
+            end += &opening;
         }
-        let end = end_of(&ids, tokenizer);
         Ok(Self {
             parser: OutputParser::new(&format, &turn.tools, &end),
             ids,

@@ -2,6 +2,7 @@
 //! and Anthropic see them.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod channels;
 mod conversation;
 mod ending;
 mod public_bugs;

@@ -6,7 +6,7 @@ use super::request::Request;
 use crate::{
     error::Error,
     protocol::output::{
-        Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, unix_time,
+        Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, decimal, unix_time,
     },
 };
 
@@ -46,8 +46,8 @@ impl Events {
         fields.insert("created_at".into(), envelope.created.into());
         fields.insert("model".into(), envelope.model.clone().into());
         fields.extend(request.echo.clone());
-        fields.insert("temperature".into(), envelope.temperature.into());
-        fields.insert("top_p".into(), envelope.top_p.into());
+        fields.insert("temperature".into(), decimal(envelope.temperature));
+        fields.insert("top_p".into(), decimal(envelope.top_p));
         Self {
             envelope,
             fields,

@@ -44,8 +44,8 @@ fn answer(
         ids: Ids::fixed(),
         created: 1_700_000_000,
         model: "m".into(),
-        temperature: 0.0,
-        top_p: 1.0,
+        temperature: 0.7,
+        top_p: 0.9,
     };
     let mut encoder = Request::read(protocol, &request, None)
         .unwrap()
@@ -123,6 +123,10 @@ fn responses_tells_of_each_item_from_its_beginning_to_its_end() {
     let last = &events.last().unwrap().data["response"];
     assert_eq!(*last, whole);
     assert_eq!(whole["status"], "completed");
+    assert_eq!(
+        (&whole["temperature"], &whole["top_p"]),
+        (&json!(0.7), &json!(0.9))
+    );
     assert_eq!(whole["output"][0]["content"][0]["text"], "why");
     assert_eq!(whole["output"][1]["content"][0]["text"], "Hello");
     assert_eq!(whole["output"][2]["arguments"], "{\"a\":1}");
