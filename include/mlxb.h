@@ -329,7 +329,10 @@ typedef enum mlxb_event_kind {
     MLXB_EVENT_TEXT = 3,
     /** `done` of `total` bytes of weights have been read. */
     MLXB_EVENT_LOAD = 4,
-    /** `done` of `total` bytes of a model's weights have been converted. */
+    /**
+     * How far a conversion is, in bytes of weights, or a report on one, in runs of the model:
+     * `done` of `total`.
+     */
     MLXB_EVENT_QUANTIZE = 5,
 } mlxb_event_kind;
 
@@ -1918,6 +1921,34 @@ mlxb_status mlxb_quantize(const char *source,
                           const mlxb_quantize_options *options,
                           mlxb_quantize_result *out,
                           mlxb_error **error);
+
+/**
+ * Tells how far a model would be from itself after a conversion, as a whole and with each of its
+ * layers converted alone. Writes nothing. Takes the memory of the model and of what it would
+ * become, and runs the model once for each layer and each 128 tokens of the text.
+ *
+ * The report is an object with "token_count", "divergence", "bits_per_weight" and "layers", an
+ * array of objects with "path" (such as "model.layers.0"), "divergence", "bits_per_weight" and
+ * "parameter_count". A divergence is the Kullback-Leibler divergence of the distribution over
+ * the next token from that of the source, in nats, on average over the text's tokens. The text
+ * is run in windows of 128 tokens, each by itself.
+ *
+ * @param source         As in mlxb_quantize; the tokenizer must lie beside a file.
+ * @param options        As in mlxb_quantize, with a mode that packs; what is said of the target
+ *                       means nothing. NULL for the defaults.
+ * @param text_ptr       UTF-8, with tokens; such text as the model is used for.
+ * @param text_len       Its bytes.
+ * @param report_json    The report, NUL-terminated; NULL on a failure.
+ * @return As mlxb_quantize, but for what concerns the target.
+ *
+ * Ownership: free `*report_json` with mlxb_string_free. Thread: any. Since 0.1.0.
+ */
+mlxb_status mlxb_quantize_report(const char *source,
+                                 const mlxb_quantize_options *options,
+                                 const char *text_ptr,
+                                 size_t text_len,
+                                 char **report_json,
+                                 mlxb_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

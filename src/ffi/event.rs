@@ -18,7 +18,8 @@ pub enum mlxb_event_kind {
     MLXB_EVENT_TEXT = 3,
     /// `done` of `total` bytes of weights have been read.
     MLXB_EVENT_LOAD = 4,
-    /// `done` of `total` bytes of a model's weights have been converted.
+    /// How far a conversion is, in bytes of weights, or a report on one, in runs of the model:
+    /// `done` of `total`.
     MLXB_EVENT_QUANTIZE = 5,
 }
 

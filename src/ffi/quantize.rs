@@ -7,15 +7,16 @@ use std::{
 
 use super::{
     CBool, Callback, SizedStruct, array, guard, init_struct, mlxb_cancel, mlxb_error, mlxb_event,
-    mlxb_event_fn, mlxb_event_kind, mlxb_status, optional_string, path, read_struct, string,
-    write_struct,
+    mlxb_event_fn, mlxb_event_kind, mlxb_status, optional_string, owned_string, path, read_struct,
+    string, text, write_struct,
 };
 use crate::{
+    cancel::Flow,
     error::{Error, Kind, Result},
     escape::Escaped,
     quantize::{
         FloatType, Matrices, Packings, QuantizationMode, QuantizationParameters, QuantizeOptions,
-        Quantized, Recipe, quantize,
+        Quantized, Recipe, quantize, report,
     },
 };
 
@@ -232,13 +233,7 @@ pub unsafe extern "C" fn mlxb_quantize(
                 read_struct(options, "options")?
             };
             let callback = Callback::new(options.on_progress, options.user_data);
-            let mut on_progress = |done, total| {
-                callback.tell(&mlxb_event {
-                    done,
-                    total,
-                    ..mlxb_event::new(mlxb_event_kind::MLXB_EVENT_QUANTIZE)
-                })
-            };
+            let mut on_progress = |done, total| tell(&callback, done, total);
             let mut converted = read_options(&options)?;
             converted.on_progress = Some(&mut on_progress);
             let quantized = quantize(source, target, converted)?;
@@ -248,6 +243,68 @@ pub unsafe extern "C" fn mlxb_quantize(
             Ok(())
         })
     }
+}
+
+/// Tells how far a model would be from itself after a conversion, as a whole and with each of its
+/// layers converted alone. Writes nothing. Takes the memory of the model and of what it would
+/// become, and runs the model once for each layer and each 128 tokens of the text.
+///
+/// The report is an object with "token_count", "divergence", "bits_per_weight" and "layers", an
+/// array of objects with "path" (such as "model.layers.0"), "divergence", "bits_per_weight" and
+/// "parameter_count". A divergence is the Kullback-Leibler divergence of the distribution over
+/// the next token from that of the source, in nats, on average over the text's tokens. The text
+/// is run in windows of 128 tokens, each by itself.
+///
+/// @param source         As in mlxb_quantize; the tokenizer must lie beside a file.
+/// @param options        As in mlxb_quantize, with a mode that packs; what is said of the target
+///                       means nothing. NULL for the defaults.
+/// @param text_ptr       UTF-8, with tokens; such text as the model is used for.
+/// @param text_len       Its bytes.
+/// @param report_json    The report, NUL-terminated; NULL on a failure.
+/// @return As mlxb_quantize, but for what concerns the target.
+///
+/// Ownership: free `*report_json` with mlxb_string_free. Thread: any. Since 0.1.0.
+///
+/// # Safety
+/// `source` is NULL or NUL-terminated; `options` is NULL or a struct of struct_size bytes whose
+/// pointers are valid; `text_ptr` is readable for `text_len` bytes; `report_json` and `error` are
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlxb_quantize_report(
+    source: *const c_char,
+    options: *const mlxb_quantize_options,
+    text_ptr: *const c_char,
+    text_len: usize,
+    report_json: *mut *mut c_char,
+    error: *mut *mut mlxb_error,
+) -> mlxb_status {
+    // SAFETY: the caller's promise, for all pointers.
+    unsafe {
+        guard(error, || {
+            let out = super::out(report_json, ptr::null_mut(), "report_json")?;
+            let source = path(source, "source")?;
+            let text = text(text_ptr, text_len, "text")?;
+            let options = if options.is_null() {
+                SizedStruct::unset()
+            } else {
+                read_struct(options, "options")?
+            };
+            let callback = Callback::new(options.on_progress, options.user_data);
+            let mut on_progress = |done, total| tell(&callback, done, total);
+            let mut asked = read_options(&options)?;
+            asked.on_progress = Some(&mut on_progress);
+            *out = owned_string(report(source, text, asked)?.to_json().to_string());
+            Ok(())
+        })
+    }
+}
+
+fn tell(callback: &Callback, done: u64, total: u64) -> Flow {
+    callback.tell(&mlxb_event {
+        done,
+        total,
+        ..mlxb_event::new(mlxb_event_kind::MLXB_EVENT_QUANTIZE)
+    })
 }
 
 fn refuse(field: &str, what: &str, value: impl std::fmt::Display) -> Error {

@@ -11,7 +11,7 @@ use super::{
     dtype::to_mlx_dtype,
     generation_defaults::GenerationDefaults,
     identity::Identity,
-    llama::{self, Llama},
+    llama,
     module_path::in_text_model,
     parameters::{ModuleSpec, Modules, Parameter, Plan},
 };
@@ -86,9 +86,7 @@ pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedMod
                 .map(|(name, tensor)| (name, tensor.into_inner(mlx)))
                 .collect();
             let mut modules = Modules::new(tensors, plan.packings);
-            let network = mlx.on(device, || match config.architecture {
-                Architecture::Llama => Llama::new(&config, &mut modules).map(Network::Llama),
-            })?;
+            let network = mlx.on(device, || Network::new(&config, &mut modules))?;
             Ok(Owned::new(network, mlx))
         })??;
         Ok(LoadedModel {

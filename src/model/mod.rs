@@ -27,7 +27,7 @@ pub(crate) use self::{
     kv::{Lease, Source, State},
     layer_cache::LayerCache,
     load::{Weights, modules_of},
-    parameters::Parameter,
+    parameters::{Modules, Parameter},
     running::{Loan, Running},
 };
 use self::{generation_defaults::GenerationDefaults, llama::Llama};
@@ -43,6 +43,7 @@ use crate::{
     error::{Error, Kind, Result},
     footprint::Shape,
     generate::{DEFAULT_PENALTY_CONTEXT, Penalty, Sampling},
+    supported::Architecture,
     tokenizer::Tokenizer,
 };
 
@@ -93,6 +94,13 @@ pub(crate) enum Network {
 }
 
 impl Network {
+    /// Takes its parts out of the loaded modules.
+    pub(crate) fn new(config: &ModelConfig, modules: &mut Modules) -> Result<Self> {
+        match config.architecture {
+            Architecture::Llama => Llama::new(config, modules).map(Self::Llama),
+        }
+    }
+
     /// An empty state for each layer.
     pub(crate) fn new_cache(&self) -> Vec<LayerCache> {
         match self {

@@ -3,26 +3,22 @@
 
 use std::{ops::Range, path::Path};
 
-use mlx_rs::{Array, Dtype as MlxDtype};
 use serde_json::Value;
 
 use super::{
     QuantizeOptions, Quantized, auxiliary, card, config,
     output::Output,
+    piece::{Memory, Piece, check, check_made, compute, mlx_dtype},
     plan::{Plan, Step, Work},
-    source::{Source, Tensor},
+    source::Source,
     target::Staging,
-    values::{Flaw, flaw},
 };
 use crate::{
     cancel::{Cancel, Flow, cancelled},
-    engine::{Engine, Mlx, Pages, engine, mlx},
-    error::{Error, Kind, Result},
-    escape::Escaped,
+    engine::{Engine, engine, mlx},
+    error::Result,
     footprint::Need,
     memory,
-    model::to_mlx_dtype,
-    safetensors::Dtype,
     snapshot::read_json,
 };
 
@@ -30,9 +26,6 @@ use crate::{
 /// that handing it over costs nothing, and small enough that others wait for it no longer than
 /// for a chunk of a prompt.
 const PIECE_BYTES: usize = 32 << 20;
-
-/// Smaller pieces are copied: a mapping of their own would waste most of a page.
-const ADOPT_FROM_BYTES: usize = 64 * 1024;
 
 pub(super) fn convert(
     source: &Path,
@@ -104,7 +97,11 @@ fn write_documents(source: &Source, plan: &Plan, dir: &Path) -> Result<()> {
     auxiliary::write(&dir.join(auxiliary::CARD), &card)
 }
 
-fn tell(options: &mut QuantizeOptions<'_>, done: u64, total: u64) -> Result<()> {
+/// Tells how far the work is, and looks whether it is to go on.
+///
+/// # Errors
+/// [`crate::Kind::Cancelled`].
+pub(super) fn tell(options: &mut QuantizeOptions<'_>, done: u64, total: u64) -> Result<()> {
     let on_progress = options.on_progress.as_mut();
     match on_progress.map_or(Flow::Continue, |on_progress| on_progress(done, total)) {
         Flow::Stop => Err(cancelled()),
@@ -148,128 +145,7 @@ fn make(engine: &Engine, source: &Source, step: &Step, rows: Range<usize>) -> Re
             .collect::<mlx::MlxResult<_>>()?)
     })??;
     if let Work::Dequantize(..) = work {
-        // Finite factors may have a product that is not.
         check_made(step, &parts)?;
     }
     Ok(parts.into_iter().map(Memory::Small).collect())
-}
-
-fn compute(work: Work, arrays: &[Array]) -> Result<Vec<Array>> {
-    Ok(match (work, arrays) {
-        (Work::Quantize(parameters), [weight]) => mlx::quantize(weight, parameters.as_packing())?,
-        (Work::Dequantize(parameters, dtype), [weight, scales, biases @ ..]) => {
-            let packing = parameters.as_packing();
-            let values = mlx::dequantize(weight, scales, biases.first(), packing)?;
-            vec![values.as_dtype(mlx_dtype(dtype)?)?]
-        }
-        (_, arrays) => arrays.to_vec(),
-    })
-}
-
-fn check(tensor: &Tensor, dtype: Dtype, bytes: &[u8]) -> Result<()> {
-    match flaw(bytes, tensor.dtype, dtype) {
-        None => Ok(()),
-        Some(Flaw::NotFinite) => Err(not_finite(&tensor.name)),
-        Some(Flaw::TooLarge) => Err(too_large(&tensor.name, dtype)),
-    }
-}
-
-fn check_made(step: &Step, parts: &[Vec<u8>]) -> Result<()> {
-    let Work::Dequantize(_, dtype) = step.work else {
-        return Ok(());
-    };
-    match parts.iter().find_map(|part| flaw(part, dtype, dtype)) {
-        None => Ok(()),
-        Some(_) => Err(too_large(&step.inputs[0].0.name, dtype)),
-    }
-}
-
-fn not_finite(name: &str) -> Error {
-    Error::new(
-        Kind::ModelFormat,
-        format!(
-            "a tensor holds a value that is no finite number: {}",
-            Escaped(name)
-        ),
-    )
-}
-
-fn too_large(name: &str, dtype: Dtype) -> Error {
-    Error::new(
-        Kind::ModelFormat,
-        format!(
-            "a tensor holds a value that is too large for {}: {}",
-            dtype.name().unwrap_or_default(),
-            Escaped(name)
-        ),
-    )
-}
-
-/// Rows of a tensor, read.
-struct Piece {
-    memory: Memory,
-    shape: Vec<i32>,
-    dtype: Dtype,
-}
-
-enum Memory {
-    /// For MLX to adopt.
-    Pages(Pages),
-    /// For MLX to copy.
-    Small(Vec<u8>),
-}
-
-impl Memory {
-    fn new(length: usize) -> Result<Self> {
-        if length < ADOPT_FROM_BYTES {
-            return Ok(Self::Small(vec![0; length]));
-        }
-        Pages::new(length).map(Self::Pages)
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        match self {
-            Self::Pages(pages) => pages.as_mut_slice(),
-            Self::Small(bytes) => bytes,
-        }
-    }
-}
-
-impl Piece {
-    fn read(source: &Source, tensor: &Tensor, rows: Range<usize>) -> Result<Self> {
-        let too_large = |_| {
-            let what = format!("a tensor is too large: {}", Escaped(&tensor.name));
-            Error::new(Kind::Unsupported, what)
-        };
-        let mut shape = Vec::with_capacity(tensor.shape.len());
-        shape.push(i32::try_from(rows.len()).map_err(too_large)?);
-        for &size in tensor.shape.iter().skip(1) {
-            shape.push(i32::try_from(size).map_err(too_large)?);
-        }
-        let mut memory = Memory::new(rows.len() * tensor.row_bytes())?;
-        source.read(tensor, rows, memory.bytes())?;
-        Ok(Self {
-            memory,
-            shape,
-            dtype: tensor.dtype,
-        })
-    }
-
-    fn into_array(self, mlx: &Mlx) -> Result<Array> {
-        let dtype = mlx_dtype(self.dtype)?;
-        Ok(match self.memory {
-            Memory::Pages(pages) => mlx.adopt(pages, &self.shape, dtype)?,
-            Memory::Small(bytes) => mlx.copy(&bytes, &self.shape, dtype),
-        })
-    }
-}
-
-fn mlx_dtype(dtype: Dtype) -> Result<MlxDtype> {
-    to_mlx_dtype(dtype).ok_or_else(|| {
-        let name = dtype.name().unwrap_or_default();
-        Error::new(
-            Kind::Unsupported,
-            format!("a type is not supported: {name}"),
-        )
-    })
 }

@@ -19,15 +19,20 @@ mod config;
 mod convert;
 mod gguf;
 mod output;
+mod piece;
 mod plan;
 mod recipe;
+mod report;
 mod source;
 mod target;
 mod values;
 
 use std::path::Path;
 
-pub use self::recipe::Recipe;
+pub use self::{
+    recipe::Recipe,
+    report::{LayerReport, Report},
+};
 pub use crate::model::{QuantizationMode, QuantizationParameters};
 use crate::{
     cancel::{Cancel, Flow},
@@ -148,8 +153,12 @@ pub struct Quantized {
 impl Quantized {
     /// Bits that a parameter takes on average, scales and biases included.
     pub fn bits_per_weight(&self) -> f64 {
-        8.0 * self.tensor_bytes as f64 / self.parameter_count.max(1) as f64
+        bits_per_weight(self.tensor_bytes, self.parameter_count)
     }
+}
+
+fn bits_per_weight(tensor_bytes: u64, parameter_count: u64) -> f64 {
+    8.0 * tensor_bytes as f64 / parameter_count.max(1) as f64
 }
 
 /// Converts the model at `source`, a folder as [`Model::load`](crate::Model::load) takes it or a
@@ -165,6 +174,18 @@ impl Quantized {
 /// [`Kind::NoSpace`]; [`Kind::Io`]; [`Kind::Cancelled`].
 pub fn quantize(source: &Path, target: &Path, options: QuantizeOptions<'_>) -> Result<Quantized> {
     convert::convert(source, target, options)
+}
+
+/// Tells how far the model at `source` would be from itself after a conversion with these
+/// options, as a whole and with each of its layers converted alone. See [`Report`]. Writes
+/// nothing; takes the memory of the model and of what it would become, and runs the model once
+/// for each layer that changes and each 128 tokens of `text`.
+///
+/// # Errors
+/// As [`quantize`], but for those of writing; [`Kind::InvalidArgument`] for options that pack
+/// nothing and for text without tokens, [`Kind::OverBudget`].
+pub fn report(source: &Path, text: &str, options: QuantizeOptions<'_>) -> Result<Report> {
+    report::report(source, text, options)
 }
 
 fn invalid(what: impl Into<String>) -> Error {

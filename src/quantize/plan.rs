@@ -1,6 +1,8 @@
 //! What a conversion does, settled before it does any of it: the tensors of the target, how each
 //! comes about, and what the configuration says of them.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -65,6 +67,16 @@ pub(super) enum Work {
 }
 
 impl Step {
+    /// Which of the outputs.
+    pub(super) fn outputs(&self) -> Range<usize> {
+        let count = match self.work {
+            Work::Quantize(parameters) if parameters.has_biases() => 3,
+            Work::Quantize(_) => 2,
+            Work::Cast | Work::Dequantize(..) => 1,
+        };
+        self.first_output..self.first_output + count
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.inputs[0].0.rows()
     }
@@ -217,7 +229,7 @@ impl Maker<'_> {
         }
         let decision = match matrices {
             Matrices::Quantize(packings) => {
-                let layers = self.source.layer_count;
+                let layers = self.source.model.layer_count;
                 Some((
                     decide(packings, &module.path, matrix.columns, layers)?,
                     packings,

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Kind, Result},
     escape::{Escaped, EscapedPath},
     gguf::Gguf,
-    model::{Parameter, QuantizationParameters, Weights},
+    model::{ModelConfig, Parameter, QuantizationParameters, Weights},
     safetensors::{Dtype, NewTensor, Shard, TensorInfo},
     snapshot::{Snapshot, read_json},
 };
@@ -32,7 +32,7 @@ pub(super) struct Source {
     pub(super) modules: Vec<Module>,
     /// What the names of all modules begin with, where the text model is part of a larger one.
     pub(super) prefix: &'static str,
-    pub(super) layer_count: usize,
+    pub(super) model: ModelConfig,
     pub(super) files: Files,
 }
 
@@ -175,7 +175,7 @@ impl Source {
             documents: Map::new(),
             modules,
             prefix: if is_part { "language_model." } else { "" },
-            layer_count: config.layer_count,
+            model: config,
             files: Files::Shards(shards),
         })
     }

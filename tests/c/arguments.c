@@ -224,6 +224,13 @@ static void quantize_refuses_null(void) {
     const int32_t bits = 8;
     options.module_bits = &bits;
     REFUSED("module_paths", mlxb_quantize, tiny_dir(), "/no/such/folder", &options, NULL);
+
+    char *report = GARBAGE;
+    REFUSED("source", mlxb_quantize_report, NULL, NULL, "a", 1, &report);
+    CHECK(report == NULL);
+    REFUSED("text", mlxb_quantize_report, tiny_dir(), NULL, NULL, 1, &report);
+    REFUSED("no tokens", mlxb_quantize_report, tiny_dir(), NULL, NULL, 0, &report);
+    REFUSED("report_json", mlxb_quantize_report, tiny_dir(), NULL, "a", 1, NULL);
 }
 
 static void cache_functions_refuse_null(void) {

@@ -193,11 +193,38 @@ static void structs_of_other_versions_are_taken(void) {
     CHECK(!exists(target("e")));
 }
 
+static void a_report_tells_what_a_conversion_costs(void) {
+    static const char text[] = "The quick brown fox jumps over the lazy dog.";
+    progress seen = {0};
+    mlxb_quantize_options options = unset();
+    options.group_size = 32;
+    options.on_progress = follow;
+    options.user_data = &seen;
+    char *report = NULL;
+    EXPECT(MLXB_OK, mlxb_quantize_report(tiny_dir(), &options, text, strlen(text), &report, &error));
+    CHECK(report != NULL && strstr(report, "\"path\":\"model.layers.1\"") != NULL);
+    CHECK(report != NULL && strstr(report, "\"divergence\":") != NULL);
+    mlxb_string_free(report);
+    /* The source, all of it, embedding, two layers, head. */
+    CHECK_INT(6, seen.total);
+    CHECK_INT(6, seen.done);
+
+    seen = (progress){.stop_at = seen.events - 1};
+    EXPECT(MLXB_CANCELLED,
+           mlxb_quantize_report(tiny_dir(), &options, text, strlen(text), &report, &error));
+    CHECK(report == NULL);
+    options = unset();
+    options.mode = MLXB_QUANTIZE_NONE;
+    EXPECT_ERROR(MLXB_INVALID_ARGUMENT, "packed",
+                 mlxb_quantize_report(tiny_dir(), &options, text, strlen(text), &report, &error));
+}
+
 int main(void) {
     RUN(a_model_becomes_smaller_and_runs);
     RUN(what_is_stopped_leaves_nothing);
     RUN(what_makes_no_sense_is_refused_by_name);
     RUN(single_modules_have_bits_of_their_own);
+    RUN(a_report_tells_what_a_conversion_costs);
     RUN(structs_of_other_versions_are_taken);
     CHECK_INT(0, rmdir(scratch()));
     return finish();

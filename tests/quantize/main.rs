@@ -13,3 +13,4 @@ mod gguf;
 mod hostile;
 mod processes;
 mod reference;
+mod report;

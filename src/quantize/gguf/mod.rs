@@ -149,7 +149,7 @@ fn read(path: &Path, dir: &Path, file: Gguf) -> Result<Source> {
         documents,
         modules,
         prefix: "",
-        layer_count: parsed.layer_count,
+        model: parsed,
         files: Files::Gguf(file),
     })
 }
