@@ -1134,7 +1134,9 @@ typedef struct mlxb_chat mlxb_chat;
  *                        default), "continue_final_message" (true to end the prompt inside the
  *                        last message, for the model to continue it), "chat_template" (the name
  *                        of one of several), and variables of the template, either beside these
- *                        or in "chat_template_kwargs".
+ *                        or in "chat_template_kwargs". "reasoning_effort" ("none", "low",
+ *                        "medium", "high", ...) is put in the words of the template, and into
+ *                        its switches for thinking that are not given.
  * @param prompt          The text, NUL-terminated; NULL on a failure. It holds the begin token
  *                        where the template writes one; mlxb_generate does not add another.
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or malformed JSON; MLXB_INVALID_UTF8;

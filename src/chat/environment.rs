@@ -28,8 +28,11 @@ pub(super) fn environment(clock: Clock) -> Environment<'static> {
     // A template may have a variable of this name.
     environment.remove_global("debug");
     environment.set_formatter(|out, _state, value| {
-        out.write_str(&python::text(value))
-            .map_err(minijinja::Error::from)
+        let written = match value.as_str() {
+            Some(text) => out.write_str(text),
+            None => out.write_str(&python::text(value)),
+        };
+        written.map_err(minijinja::Error::from)
     });
     environment.add_filter("tojson", tojson);
     environment.add_filter(ASSIGNABLE, assignable);

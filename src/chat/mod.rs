@@ -18,10 +18,10 @@
 mod builder;
 mod clock;
 mod continuation;
+mod effort;
 mod environment;
 mod literals;
 mod methods;
-#[allow(dead_code, unused_imports, reason = "the protocols build on it")]
 pub(crate) mod output;
 mod python;
 mod request;

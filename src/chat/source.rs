@@ -44,6 +44,13 @@ pub(super) fn load(directory: &Path) -> Result<Sources> {
     Ok(Vec::new())
 }
 
+/// The syntax of tool calls that mlx-lm's conversion notes for a model.
+pub(super) fn tool_syntax(directory: &Path) -> Result<Option<String>> {
+    let config = read_object(&directory.join("tokenizer_config.json"))?;
+    let name = config.and_then(|mut config| config.remove("tool_parser_type"));
+    Ok(name.and_then(|name| name.as_str().map(str::to_owned)))
+}
+
 fn from_files(directory: &Path) -> Result<Sources> {
     let mut sources = Sources::new();
     if let Some(text) = read_text(&directory.join("chat_template.jinja"))? {

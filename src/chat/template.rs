@@ -12,7 +12,7 @@ use super::environment::{Refusal, environment};
 use super::request::Request;
 use super::source::{self, DEFAULT, Sources};
 use super::tokens::{ChatTokens, Control, Prompt};
-use super::{stable, syntax};
+use super::{effort, stable, syntax};
 use crate::error::{Error, Kind, Result};
 use crate::tokenizer::Tokenizer;
 
@@ -30,6 +30,7 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     templates: Vec<Named>,
     special_tokens: Vec<(String, String)>,
+    tool_syntax: Option<String>,
 }
 
 /// One of a model's templates.
@@ -61,7 +62,9 @@ impl ChatTemplate {
                 format!("model has no chat template: {}", directory.display()),
             ));
         }
-        Self::compile(sources, tokenizer, clock)
+        let mut templates = Self::compile(sources, tokenizer, clock)?;
+        templates.tool_syntax = source::tool_syntax(directory)?;
+        Ok(templates)
     }
 
     pub(super) fn compile(sources: Sources, tokenizer: &Tokenizer, clock: Clock) -> Result<Self> {
@@ -88,6 +91,7 @@ impl ChatTemplate {
             environment,
             templates,
             special_tokens: tokenizer.named_tokens().to_vec(),
+            tool_syntax: None,
         })
     }
 
@@ -117,15 +121,20 @@ impl ChatTemplate {
     }
 
     pub(super) fn render_request(&self, request: &Request) -> Result<String> {
-        let Named { name, source, .. } = self.choose(request)?;
+        let template = self.choose(request)?;
         match &request.continues {
-            None => self.run(name, request),
+            None => self.run(template, request),
             Some(field) => {
                 let mut marked = request.clone();
-                let continuation = Continuation::mark(&mut marked, field, source)?;
-                continuation.cut(self.run(name, &marked)?)
+                let continuation = Continuation::mark(&mut marked, field, &template.source)?;
+                continuation.cut(self.run(template, &marked)?)
             }
         }
+    }
+
+    /// The syntax of tool calls, where the model's files name it.
+    pub(super) fn tool_syntax(&self) -> Option<&str> {
+        self.tool_syntax.as_deref()
     }
 
     /// The sources of all templates, the one for tools first.
@@ -144,16 +153,18 @@ impl ChatTemplate {
         self.choose(request).map(|template| &template.control)
     }
 
-    fn run(&self, name: &str, request: &Request) -> Result<String> {
-        on_deep_stack(|| self.run_here(name, request))?
+    fn run(&self, template: &Named, request: &Request) -> Result<String> {
+        on_deep_stack(|| self.run_here(template, request))?
     }
 
-    fn run_here(&self, name: &str, request: &Request) -> Result<String> {
+    fn run_here(&self, Named { name, source, .. }: &Named, request: &Request) -> Result<String> {
         let template = self
             .environment
             .get_template(name)
             .expect("compiled when the model was loaded");
-        let context = minijinja::Value::from(Serde(request.context(&self.special_tokens)));
+        let mut context = request.context(&self.special_tokens);
+        effort::apply(&mut context, source);
+        let context = minijinja::Value::from(Serde(context));
         let mut output = BoundedOutput::default();
         template
             .render_captured_to(context, &mut output)

@@ -137,7 +137,12 @@ CONVERSATIONS = {
             result("sunny"),
         ],
         "tools": [WEATHER],
+        # What the library makes of the effort is written out for the reference.
         "reasoning_effort": "low",
+        "enable_thinking": True,
+        "thinking": True,
+        "thinking_mode": "enabled",
+        "thinking_effort": "low",
     },
     "empty contents": {"messages": [system(""), user(""), assistant(""), user("Still there?")]},
     "other scripts": {

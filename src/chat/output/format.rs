@@ -28,16 +28,18 @@ const KIMI_K3_FRAME: &[&str] = &[
 ];
 
 impl OutputFormat {
-    /// The format of a model, found from what its template writes and its vocabulary holds.
+    /// The format of a model, found from what its files name, its template writes and its
+    /// vocabulary holds.
     pub(crate) fn of(template: &ChatTemplate, tokenizer: &Tokenizer) -> Self {
         let has_token = |token: &str| tokenizer.token_to_id(token).is_some();
+        let mut format = Self::find(&template.sources().collect::<String>(), has_token);
         let special_tokens = tokenizer.added_tokens().filter(|(_, token)| token.special);
-        Self {
-            special_tokens: special_tokens
-                .map(|(_, token)| token.content.clone())
-                .collect(),
-            ..Self::find(&template.sources().collect::<String>(), has_token)
-        }
+        format.special_tokens = special_tokens
+            .map(|(_, token)| token.content.clone())
+            .collect();
+        let named = template.tool_syntax().and_then(tools::by_name_in_files);
+        format.tools = named.or(format.tools);
+        format
     }
 
     fn find(template: &str, has_token: impl Fn(&str) -> bool) -> Self {
@@ -60,9 +62,10 @@ impl OutputFormat {
         }
     }
 
-    /// The format of this name, the override where a model's own files mislead: `plain`,
+    /// The format of this name, for tests: `plain`,
     /// `harmony`, the name of a syntax for tool calls, the name of one for reasoning, or both
     /// as in `json+think`.
+    #[cfg(test)]
     pub(crate) fn by_name(name: &str) -> Option<Self> {
         let mut format = Self::default();
         match name {
@@ -101,15 +104,5 @@ impl OutputFormat {
         self.reasoning
             .filter(|tags| tags.are_open_in(prompt_end, &self.special_tokens))
             .map(|tags| tags.closing)
-    }
-
-    /// Whether the model's reasoning can be told from its text.
-    pub(crate) fn has_reasoning(&self) -> bool {
-        self.is_harmony || self.reasoning.is_some()
-    }
-
-    /// Whether the model's tool calls can be told from its text.
-    pub(crate) fn has_tools(&self) -> bool {
-        self.is_harmony || self.tools.is_some()
     }
 }

@@ -245,6 +245,35 @@ fn names_of_formats_are_checked() {
     for name in ["", "jsonx", "json+", "+", "plain+think"] {
         assert!(OutputFormat::by_name(name).is_none(), "{name}");
     }
-    assert!(format("think").has_reasoning() && !format("think").has_tools());
     assert_eq!(format("think").tool_call_opening(None), None);
+}
+
+/// A model's files may name the syntax, whatever its template shows.
+#[test]
+fn files_name_the_syntax() {
+    let tokenizer = crate::tokenizer::tests::with_bos();
+    let folder = tempfile::tempdir().unwrap();
+    let template = "{{ messages[0].content }}{% if tools %}<tool_call>{% endif %}";
+    std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    for (config, opening) in [
+        ("{}", "<tool_call>\n{\"name\": \""),
+        (r#"{"tool_parser_type": "mistral"}"#, "[TOOL_CALLS]"),
+        (
+            r#"{"tool_parser_type": "qwen3_coder"}"#,
+            "<tool_call>\n<function=",
+        ),
+        (
+            r#"{"tool_parser_type": "unheard"}"#,
+            "<tool_call>\n{\"name\": \"",
+        ),
+    ] {
+        std::fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();
+        let template = crate::ChatTemplate::load(folder.path(), &tokenizer).unwrap();
+        let format = OutputFormat::of(&template, &tokenizer);
+        assert_eq!(
+            format.tool_call_opening(None).as_deref(),
+            Some(opening),
+            "{config}"
+        );
+    }
 }

@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::tools::Syntax as _;
 use super::*;
 
 /// The tools of all tests.

@@ -82,6 +82,21 @@ pub(super) fn by_name(name: &str) -> Option<&'static dyn Syntax> {
     })
 }
 
+/// A family's syntax by its name here or the one that mlx-lm has for it.
+pub(super) fn by_name_in_files(name: &str) -> Option<&'static dyn Syntax> {
+    by_name(match name {
+        "json_tools" => "json",
+        "qwen3_coder" => "function_xml",
+        "glm47" | "laguna" => "glm",
+        "kimi_k2" => "kimi",
+        "minicpm5" => "minicpm",
+        "minimax_m2" => "minimax",
+        "gemma4" => "gemma",
+        "muse_spark" => "muse",
+        other => other,
+    })
+}
+
 /// What shows a family's syntax in a template; the first that is found counts.
 const SIGNS: &[(&str, &[&str])] = &[
     ("minimax", &["<minimax:tool_call>"]),
