@@ -1,5 +1,6 @@
 //! Rendering a long conversation against Jinja2 as transformers uses it, in turns: one table
-//! from one run. Both begin with the request's JSON as a text.
+//! from one run. Both begin with the request's JSON as a text; ours also translates it, as a
+//! request of Chat Completions.
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use mlxb::{ChatTemplate, Tokenizer};
+use mlxb::{ChatTemplate, Protocol, Tokenizer};
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 15;
@@ -49,7 +50,8 @@ fn main() {
         for round in 0..=ROUNDS {
             let (seconds, length) = theirs.render(&source, &request);
             let start = Instant::now();
-            let request: Value = serde_json::from_str(&text).expect("it was written above");
+            let request = Protocol::ChatCompletions.to_chat(&text);
+            let request = request.expect("it was written above");
             let prompt = template.render(&request).expect("the template takes it");
             let own_seconds = start.elapsed().as_secs_f64();
             assert_eq!(prompt.len(), length, "{name}");
