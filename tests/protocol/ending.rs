@@ -209,3 +209,31 @@ fn a_random_model_that_must_call_a_tool_calls_it_or_fails() {
         }
     }
 }
+
+/// Where a template begins the reasoning itself, a call that must be made ends it first.
+#[test]
+fn a_call_that_must_be_made_does_not_get_lost_in_reasoning() {
+    let template = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}\
+        {% for message in messages %}<|im_start|>{{ message.role }}\n\
+        {{ message.content.split('</think>')[-1] }}{% for call in message.tool_calls %}\
+        <tool_call>\n{{ call.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}\
+        <|im_start|>assistant\n<think>\n";
+    // What follows `<tool_call>\n{"name": "`.
+    let call: &[&str] = &["time\", \"arguments\": {}}", "\n</tool_call>"];
+    let model = scripted::load_with(template, &[('"', call)]);
+    let tool = json!({"type": "function", "function": {"name": "time", "parameters": {}}});
+    let request = json!({
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [tool],
+        "tool_choice": "required",
+    });
+    let options = RespondOptions::default();
+    let (_, response) = respond(&model, Protocol::ChatCompletions, &request, &options).unwrap();
+    let choice = &response["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{response}");
+    assert_eq!(
+        choice["message"]["tool_calls"][0]["function"]["name"],
+        "time"
+    );
+    assert_eq!(choice["message"].get("reasoning_content"), None);
+}
