@@ -47,6 +47,7 @@ bench: prepare
 	@cargo bench --locked --bench against_mlx_lm
 	@cargo bench --locked --bench cache
 	@cargo bench --locked --bench chat
+	@cargo bench --locked --bench quantize
 	@cargo bench --locked --bench registry
 
 check-abi: dist

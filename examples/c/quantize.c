@@ -10,6 +10,8 @@
  *   dtype=bfloat16                    float32, float16, bfloat16
  *   module=model.embed_tokens,8       single modules with other bits; 0: plain; up to 64 of them
  *   overwrite=1                       replace the model at TARGET
+ *   report=TEXT                       only tell, as JSON, how far the model would be from its
+ *                                     source on this text; nothing is written
  *
  * Ctrl-C cancels; TARGET then is what it was before.
  */
@@ -35,7 +37,7 @@ static int32_t show(void *user_data, const mlxb_event *event) {
         int percent = (int)(100 * event->done / event->total);
         if (percent != *shown) {
             *shown = percent;
-            fprintf(stderr, "\r%3d %% of %.0f MB", percent, (double)event->total / 1e6);
+            fprintf(stderr, "\r%3d %%", percent);
         }
     }
     return interrupted ? MLXB_STOP : MLXB_CONTINUE;
@@ -57,6 +59,9 @@ typedef struct {
     const char *paths[MOST_MODULES];
     int32_t bits[MOST_MODULES];
 } modules;
+
+/* The text to report on; NULL: convert. */
+static const char *report_text;
 
 /* Cuts "PATH,BITS" in two; 0 if it is not that. */
 static int add_module(char *text, modules *modules, mlxb_quantize_options *options) {
@@ -93,6 +98,8 @@ static int read_option(char *argument, modules *modules, mlxb_quantize_options *
         options->recipe = value;
     } else if (strcmp(argument, "module") == 0) {
         return add_module(value, modules, options);
+    } else if (strcmp(argument, "report") == 0) {
+        report_text = value;
     } else if (strcmp(argument, "overwrite") == 0) {
         options->overwrite = atoi(value) != 0;
     } else {
@@ -106,6 +113,7 @@ int main(int argc, char **argv) {
     mlxb_quantize_result result = {.struct_size = sizeof result};
     mlxb_error *error = NULL;
     modules modules = {{0}, {0}};
+    mlxb_status status;
     int index, shown = -1;
 
     if (argc < 3) {
@@ -125,14 +133,29 @@ int main(int argc, char **argv) {
     }
 
     signal(SIGINT, interrupt);
-    if (mlxb_quantize(argv[1], argv[2], &options, &result, &error) != MLXB_OK) {
-        fprintf(stderr, "%s%s\n", shown >= 0 ? "\n" : "", mlxb_error_message(error));
+    if (report_text != NULL) {
+        char *report = NULL;
+        status = mlxb_quantize_report(argv[1], &options, report_text, strlen(report_text), &report,
+                                      &error);
+        if (status == MLXB_OK) {
+            printf("%s\n", report);
+        }
+        mlxb_string_free(report);
+    } else {
+        status = mlxb_quantize(argv[1], argv[2], &options, &result, &error);
+        if (status == MLXB_OK) {
+            printf("%s: %.1f MB, %.3f bits per weight, %u matrices packed, %u plain\n", argv[2],
+                   (double)result.tensor_bytes / 1e6, result.bits_per_weight,
+                   (unsigned)result.packed_count, (unsigned)result.plain_count);
+        }
+    }
+    if (shown >= 0) {
+        fprintf(stderr, "\n");
+    }
+    if (status != MLXB_OK) {
+        fprintf(stderr, "%s\n", mlxb_error_message(error));
         mlxb_error_free(error);
         return 1;
     }
-    fprintf(stderr, "\r");
-    printf("%s: %.1f MB, %.3f bits per weight, %u matrices packed, %u plain\n", argv[2],
-           (double)result.tensor_bytes / 1e6, result.bits_per_weight, (unsigned)result.packed_count,
-           (unsigned)result.plain_count);
     return 0;
 }
