@@ -20,7 +20,7 @@ const TOOLS: usize = 20;
 const AIM_SECONDS: f64 = 0.005;
 
 /// A template of each kind: with reasoning, with a loop for each parameter, in one line, by
-/// macros. The aim is for the first; the last two look through all messages for each of them.
+/// macros. The last two look through all messages for each of them.
 const TEMPLATES: [&str; 5] = [
     "Qwen-Qwen3-0.6B",
     "Qwen3-Coder",
@@ -41,7 +41,7 @@ fn main() {
         text.len() / 1000
     );
     println!("{:<34} |    Jinja2 |      ours", "template");
-    let mut aimed_at = None;
+    let mut slowest = 0.0_f64;
     for name in TEMPLATES {
         let source = templates.join(format!("{name}.jinja"));
         let template = load(&source, folder.path());
@@ -61,7 +61,7 @@ fn main() {
             }
         }
         let (ours, jinja) = (median(&ours), median(&jinja));
-        aimed_at.get_or_insert(ours);
+        slowest = slowest.max(ours);
         println!(
             "{name:<34} | {:>6.2} ms | {:>6.2} ms {:>5.1} x",
             jinja * 1e3,
@@ -69,11 +69,13 @@ fn main() {
             jinja / ours
         );
     }
-    let is_met = aimed_at.is_some_and(|seconds| seconds < AIM_SECONDS);
     println!(
-        "{}: {} under {} ms",
-        if is_met { "met" } else { "NOT MET" },
-        TEMPLATES[0],
+        "{}: every template under {} ms",
+        if slowest < AIM_SECONDS {
+            "met"
+        } else {
+            "NOT MET"
+        },
         AIM_SECONDS * 1e3
     );
 }
