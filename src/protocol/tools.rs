@@ -120,11 +120,12 @@ pub(super) fn choice_of_word(word: &str, owner: &Object<'_>, key: &str) -> Resul
     }
 }
 
-/// The variables that ask a template for reasoning of an effort, or for none.
+/// The variable that asks for reasoning of an effort. The room of chats puts it in the words of
+/// each template.
 pub(super) fn reasoning_variables(effort: &str) -> Map<String, Value> {
-    let mut variables = thinking_variables(effort != "none");
-    variables.insert("reasoning_effort".into(), effort.into());
-    variables
+    [("reasoning_effort".to_owned(), effort.into())]
+        .into_iter()
+        .collect()
 }
 
 /// The variables that switch a template's reasoning on or off: templates read one or the other.

@@ -80,7 +80,10 @@ fn reasoning(request: &Object<'_>) -> Result<Map<String, Value>> {
                 true
             }
             "adaptive" => true,
-            "disabled" => false,
+            "disabled" => {
+                variables = tools::reasoning_variables("none");
+                false
+            }
             "between_tools" => return Err(thinking.unsupported("type")),
             _ => return Err(thinking.unknown("type")),
         };

@@ -321,6 +321,6 @@ fn settings_are_read_under_all_their_names() {
     );
     assert_eq!(
         turn.to_chat()["chat_template_kwargs"],
-        json!({"enable_thinking": false, "thinking": true, "reasoning_effort": "none", "x": 1})
+        json!({"reasoning_effort": "none", "thinking": true, "x": 1})
     );
 }

@@ -129,7 +129,7 @@ fn thinking_and_effort_switch_the_templates_reasoning() {
         (
             "thinking",
             json!({"type": "disabled"}),
-            json!({"enable_thinking": false, "thinking": false}),
+            json!({"reasoning_effort": "none", "enable_thinking": false, "thinking": false}),
         ),
         (
             "thinking",
@@ -144,7 +144,7 @@ fn thinking_and_effort_switch_the_templates_reasoning() {
         (
             "output_config",
             json!({"effort": "low"}),
-            json!({"enable_thinking": true, "thinking": true, "reasoning_effort": "low"}),
+            json!({"reasoning_effort": "low"}),
         ),
     ] {
         let chat = read(P, &with(&base(), key, value)).unwrap().to_chat();
