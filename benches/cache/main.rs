@@ -34,9 +34,21 @@ fn main() {
         first_token::restored_side(&arguments[position + 1..]);
         return;
     }
-    index::table();
-    first_token::table();
-    meanwhile::table();
+    // All tables, or those that are named.
+    let asked = |name: &str| {
+        let mut names = arguments[1..].iter().filter(|a| !a.starts_with("--"));
+        names.clone().next().is_none() || names.any(|asked| asked == name)
+    };
+    let tables: [(&str, fn()); 3] = [
+        ("index", index::table),
+        ("first-token", first_token::table),
+        ("meanwhile", meanwhile::table),
+    ];
+    for (name, table) in tables {
+        if asked(name) {
+            table();
+        }
+    }
 }
 
 fn load_real() -> Model {

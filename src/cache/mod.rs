@@ -586,13 +586,13 @@ impl Core {
     fn restore(&self, namespace: &Namespace, model: &Model, tokens: &[u32]) -> Option<State> {
         let (disk, _) = self.disk.as_ref()?;
         let started = Instant::now();
-        let chain = disk.open_chain(namespace, tokens, tokens.len())?;
         let restored = engine().and_then(|engine| {
-            let model = &model.0;
-            transfer::restore(engine, &chain, model, tokens)
+            let open = || disk.open_chain(namespace, tokens, tokens.len());
+            transfer::restore(engine, open, &model.0, tokens)
         });
         match restored {
-            Ok(state) => {
+            Ok(None) => None,
+            Ok(Some(state)) => {
                 self.content().counters.restored(started.elapsed());
                 Some(state)
             }

@@ -1,9 +1,9 @@
 //! Between the layers on the engine and bytes for files. One tensor at a time, so that the steps
 //! of generations go on in between and no second copy of a state is ever in memory.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc, thread};
 
-use mlx_rs::Array;
+use mlx_rs::{Array, Dtype as MlxDtype};
 
 use super::disk::{Chain, Layout, TensorLayout};
 use crate::{
@@ -107,51 +107,108 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Reads the state that a chain of files holds.
+/// Bytes of a state from which on several threads read it.
+const SHARED_FROM_BYTES: u64 = 8 << 20;
+/// Threads that read; more of them would wait for each other's memory.
+const MOST_READERS: usize = 4;
+
+/// Reads the state that a chain of files holds; `open` opens it, once for each thread that reads.
+/// None where it cannot be opened.
 ///
 /// # Errors
 /// [`Kind::OverBudget`] when it does not fit into memory, [`Kind::Corrupt`] for files that do not
 /// hold what they should or not what the model needs.
 pub(super) fn restore(
     engine: &'static Engine,
-    chain: &Chain,
+    open: impl Fn() -> Option<Chain>,
     model: &Arc<LoadedModel>,
     tokens: &[u32],
-) -> Result<State> {
+) -> Result<Option<State>> {
+    let Some(chain) = open() else {
+        return Ok(None);
+    };
     let token_count = chain.token_count();
     check_layout(chain.layout(), model)?;
+    let bytes = model.shape.kv_bytes(token_count as u64 + 1);
     let need = Need {
-        lasting_bytes: model.shape.kv_bytes(token_count as u64 + 1),
+        lasting_bytes: bytes,
         step_bytes: 0,
     };
     let admission = engine.run(move |mlx| memory::admit("the cached state", need, mlx))??;
     // Room for the token that follows, so that it does not copy the whole again.
     let capacity = (token_count + 1).next_multiple_of(STEP);
-    let mut read = 0;
-    let mut parts = Vec::new();
-    for (index, tensor) in chain.layout().iter().enumerate() {
-        let dtype = to_mlx_dtype(tensor.dtype).ok_or_else(|| unfit(&tensor.name))?;
-        let bytes = tensor.heads * capacity * tensor.width * element_bytes(tensor);
-        let mut pages = Pages::new(bytes)?;
-        chain.read(index, pages.as_mut_slice(), capacity)?;
-        read += bytes as u64;
-        let shape = [1, tensor.heads, capacity, tensor.width].map(|length| length as i32);
-        parts.push((pages, shape, dtype));
-        admission.has_grown_to(read);
-    }
+    let layout = Arc::clone(chain.layout());
+    // All of the memory first: side by side, the system can give it out in larger pages.
+    let mut parts = layout
+        .iter()
+        .map(|tensor| Part::new(tensor, capacity))
+        .collect::<Result<Vec<_>>>()?;
+    let reader_count = match thread::available_parallelism() {
+        Ok(count) if bytes >= SHARED_FROM_BYTES => count.get().min(MOST_READERS),
+        _ => 1,
+    };
+    let mut chains = vec![chain];
+    chains.extend((1..reader_count).filter_map(|_| open()));
+    read_all(&chains, &mut parts, capacity)?;
     let model = Arc::clone(model);
     let tokens = tokens[..token_count].to_vec();
     engine.run(move |mlx| {
-        let adopt = |(pages, shape, dtype): (Pages, [i32; 4], _)| mlx.adopt(pages, &shape, dtype);
-        let mut arrays = parts.into_iter().map(adopt);
+        let mut arrays = parts
+            .into_iter()
+            .map(|part| mlx.adopt(part.pages, &part.shape, part.dtype));
         let mut layers = model.network(mlx).new_cache();
         for layer in &mut layers {
             let mut next = || arrays.next().expect("the layout has two tensors a layer");
             layer.fill([next()?, next()?], token_count);
         }
         drop(admission);
-        Ok(State::new(tokens, layers, mlx))
+        Ok(Some(State::new(tokens, layers, mlx)))
     })?
+}
+
+/// Memory for one tensor.
+struct Part {
+    pages: Pages,
+    shape: [i32; 4],
+    dtype: MlxDtype,
+}
+
+impl Part {
+    fn new(tensor: &TensorLayout, capacity: usize) -> Result<Self> {
+        let bytes = tensor.heads * capacity * tensor.width * element_bytes(tensor);
+        Ok(Self {
+            pages: Pages::new(bytes)?,
+            shape: [1, tensor.heads, capacity, tensor.width].map(|length| length as i32),
+            dtype: to_mlx_dtype(tensor.dtype).ok_or_else(|| unfit(&tensor.name))?,
+        })
+    }
+}
+
+/// Reads each part by whichever chain is free.
+fn read_all(chains: &[Chain], parts: &mut [Part], capacity: usize) -> Result<()> {
+    let (sender, waiting) = crossbeam_channel::unbounded();
+    for part in parts.iter_mut().enumerate() {
+        sender.send(part).expect("both ends are here");
+    }
+    drop(sender);
+    let read = |chain: &Chain| {
+        waiting
+            .try_iter()
+            .try_for_each(|(index, part)| chain.read(index, part.pages.as_mut_slice(), capacity))
+    };
+    let (first, others) = chains.split_first().expect("one was opened");
+    thread::scope(|scope| {
+        let others: Vec<_> = others
+            .iter()
+            .map(|chain| scope.spawn(|| read(chain)))
+            .collect();
+        let mut outcome = read(first);
+        for other in others {
+            let panicked = || Error::new(Kind::Panic, "reading a cached state panicked");
+            outcome = outcome.and(other.join().unwrap_or_else(|_| Err(panicked())));
+        }
+        outcome
+    })
 }
 
 /// Positions by which buffers grow.
