@@ -625,6 +625,45 @@ mlxb_status mlxb_kv_bytes(const mlxb_kv *kv, uint64_t *bytes, mlxb_error **error
  */
 void mlxb_kv_free(mlxb_kv *kv);
 
+/**
+ * Writes a state to a file that mlxb_kv_load and mlx-lm's load_prompt_cache read: safetensors, with
+ * the tokens among its metadata. A file of that name is replaced once the new one is whole; only
+ * its owner may read it.
+ *
+ * @param path    The file.
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT, also for a state without tokens; MLXB_INVALID_UTF8;
+ *         MLXB_BUSY while a generation uses the state; MLXB_POISONED; MLXB_NO_SPACE, MLXB_IO and
+ *         the like, with a file that was there unchanged; MLXB_UNSUPPORTED in a forked process.
+ *
+ * Thread: one at a time per kv; waits for the engine and the disk. Since 0.1.0.
+ */
+mlxb_status mlxb_kv_save(const mlxb_kv *kv, const char *path, mlxb_error **error);
+
+/**
+ * Reads a state from a file of mlxb_kv_save or of mlx-lm's save_prompt_cache. That the file was
+ * made with this very model is for the caller to know; only its shapes are checked.
+ *
+ * @param path      The file.
+ * @param tokens    The tokens that the state is of, as many as the file has positions; NULL when
+ *                  the file says it, as those of mlxb_kv_save do.
+ * @param count     Ids at `tokens`.
+ * @param out       The state; NULL on a failure.
+ * @return MLXB_OK; MLXB_NOT_FOUND and the like without such a file; MLXB_CORRUPT for one that
+ *         contradicts itself or does not fit the model; MLXB_UNSUPPORTED for layers of another
+ *         kind than keys and values of all positions, and in a forked process;
+ *         MLXB_INVALID_ARGUMENT, also for tokens that are not the file's, and for none when the
+ *         file says none; MLXB_INVALID_UTF8; MLXB_OVER_BUDGET.
+ *
+ * Ownership: free `*out` with mlxb_kv_free. Thread: any; waits for the engine and the disk. Since
+ * 0.1.0.
+ */
+mlxb_status mlxb_kv_load(const mlxb_model *model,
+                         const char *path,
+                         const uint32_t *tokens,
+                         size_t count,
+                         mlxb_kv **out,
+                         mlxb_error **error);
+
 /* ---- Prompt cache ----------------------------------------------------------------------------- */
 
 /**

@@ -8,6 +8,7 @@
 
 mod disk;
 mod in_use;
+mod interchange;
 mod keeper;
 mod namespace;
 mod policy;
@@ -555,7 +556,6 @@ impl Core {
         let mut content = self.content();
         let mut found = content.find(namespace, prompt, disk_prefix);
         let marked = mark(&mut content);
-        // Reading shortens what is on disk when it fails, so this ends.
         while let Decided::OnDisk(token_count) = found {
             drop(content);
             match self.restore(namespace, model, &reusable[..token_count]) {
@@ -564,8 +564,11 @@ impl Core {
                     return (Found::Restored(state), marked);
                 }
                 None => {
-                    let disk_prefix = self.disk_prefix(namespace, reusable);
-                    let disk_prefix = disk_prefix.min(token_count - 1);
+                    // Less where a file was to blame; else reading it again would fail again.
+                    let disk_prefix = match self.disk_prefix(namespace, reusable) {
+                        shorter if shorter < token_count => shorter,
+                        _ => 0,
+                    };
                     content = self.content();
                     found = content.find_unmarked(namespace, prompt, disk_prefix);
                 }

@@ -10,7 +10,7 @@ use crate::{
     engine::{Engine, Owned, Pages, mlx::row_bytes},
     error::{Error, Kind, Result},
     footprint::Need,
-    memory,
+    memory::{self, Admission},
     model::{LayerCache, LoadedModel, State, from_mlx_dtype, to_mlx_dtype},
 };
 
@@ -127,43 +127,91 @@ pub(super) fn restore(
     let Some(chain) = open() else {
         return Ok(None);
     };
-    let token_count = chain.token_count();
-    check_layout(chain.layout(), model)?;
-    let bytes = model.shape.kv_bytes(token_count as u64 + 1);
-    let need = Need {
-        lasting_bytes: bytes,
-        step_bytes: 0,
-    };
-    let admission = engine.run(move |mlx| memory::admit("the cached state", need, mlx))??;
-    // Room for the token that follows, so that it does not copy the whole again.
-    let capacity = (token_count + 1).next_multiple_of(STEP);
-    let layout = Arc::clone(chain.layout());
-    // All of the memory first: side by side, the system can give it out in larger pages.
-    let mut parts = layout
-        .iter()
-        .map(|tensor| Part::new(tensor, capacity))
-        .collect::<Result<Vec<_>>>()?;
+    let mut room = Room::new(engine, model, chain.layout(), chain.token_count())?;
     let reader_count = match thread::available_parallelism() {
-        Ok(count) if bytes >= SHARED_FROM_BYTES => count.get().min(MOST_READERS),
+        Ok(count) if room.bytes >= SHARED_FROM_BYTES => count.get().min(MOST_READERS),
         _ => 1,
     };
     let mut chains = vec![chain];
     chains.extend((1..reader_count).filter_map(|_| open()));
-    read_all(&chains, &mut parts, capacity)?;
-    let model = Arc::clone(model);
-    let tokens = tokens[..token_count].to_vec();
-    engine.run(move |mlx| {
-        let mut arrays = parts
-            .into_iter()
-            .map(|part| mlx.adopt(part.pages, &part.shape, part.dtype));
-        let mut layers = model.network(mlx).new_cache();
-        for layer in &mut layers {
-            let mut next = || arrays.next().expect("the layout has two tensors a layer");
-            layer.fill([next()?, next()?], token_count);
-        }
-        drop(admission);
-        Ok(Some(State::new(tokens, layers, mlx)))
-    })?
+    let capacity = room.capacity;
+    read_all(&chains, &mut room.parts, capacity)?;
+    room.into_state(engine, model, tokens).map(Some)
+}
+
+/// Memory for a state that is read from files.
+pub(super) struct Room {
+    parts: Vec<Part>,
+    token_count: usize,
+    /// Positions, with room to grow.
+    pub(super) capacity: usize,
+    bytes: u64,
+    admission: Admission,
+}
+
+impl Room {
+    /// Room for a state of `token_count` tokens with such tensors.
+    ///
+    /// # Errors
+    /// [`Kind::OverBudget`] and [`Kind::OutOfMemory`]; [`Kind::Corrupt`] for tensors that do not
+    /// fit the model.
+    pub(super) fn new(
+        engine: &Engine,
+        model: &LoadedModel,
+        layout: &[TensorLayout],
+        token_count: usize,
+    ) -> Result<Self> {
+        check_layout(layout, model)?;
+        let bytes = model.shape.kv_bytes(token_count as u64 + 1);
+        let need = Need {
+            lasting_bytes: bytes,
+            step_bytes: 0,
+        };
+        let admission = engine.run(move |mlx| memory::admit("the state", need, mlx))??;
+        // Room for the token that follows, so that it does not copy the whole again.
+        let capacity = (token_count + 1).next_multiple_of(STEP);
+        // All of the memory first: side by side, the system can give it out in larger pages.
+        let parts = layout.iter().map(|tensor| Part::new(tensor, capacity));
+        Ok(Self {
+            parts: parts.collect::<Result<_>>()?,
+            token_count,
+            capacity,
+            bytes,
+            admission,
+        })
+    }
+
+    /// Where tensor `index` goes: \[heads, capacity, width\].
+    pub(super) fn part(&mut self, index: usize) -> &mut [u8] {
+        self.parts[index].pages.as_mut_slice()
+    }
+
+    /// Hands the memory to MLX.
+    ///
+    /// # Errors
+    /// MLX's.
+    pub(super) fn into_state(
+        self,
+        engine: &Engine,
+        model: &Arc<LoadedModel>,
+        tokens: &[u32],
+    ) -> Result<State> {
+        let model = Arc::clone(model);
+        let tokens = tokens[..self.token_count].to_vec();
+        engine.run(move |mlx| {
+            let mut arrays = self
+                .parts
+                .into_iter()
+                .map(|part| mlx.adopt(part.pages, &part.shape, part.dtype));
+            let mut layers = model.network(mlx).new_cache();
+            for layer in &mut layers {
+                let mut next = || arrays.next().expect("the layout has two tensors a layer");
+                layer.fill([next()?, next()?], self.token_count);
+            }
+            drop(self.admission);
+            Ok(State::new(tokens, layers, mlx))
+        })?
+    }
 }
 
 /// Memory for one tensor.
@@ -220,7 +268,7 @@ fn element_bytes(tensor: &TensorLayout) -> usize {
 
 /// The namespace says that the files were made by this very model. Still, what becomes the shape
 /// of an array is not taken from a file alone.
-fn check_layout(layout: &Layout, model: &LoadedModel) -> Result<()> {
+fn check_layout(layout: &[TensorLayout], model: &LoadedModel) -> Result<()> {
     let shape = &model.shape;
     if layout.len() as u64 != 2 * shape.layer_count {
         return Err(unfit("layers"));

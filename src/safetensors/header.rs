@@ -1,6 +1,6 @@
 //! The header of a safetensors file: parsed strictly, and checked against the file's length.
 
-use std::{fmt, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde::de::{Deserializer as _, Error as _, MapAccess, SeqAccess, Visitor};
 
@@ -67,6 +67,7 @@ impl TensorInfo {
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     tensors: Vec<TensorInfo>,
+    metadata: BTreeMap<String, String>,
 }
 
 impl Header {
@@ -114,7 +115,7 @@ impl Header {
         Self::check_first_byte(path, json)?;
         let mut at = None;
         let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let raw = deserializer
+        let (raw, metadata) = deserializer
             .deserialize_map(HeaderVisitor { at: &mut at })
             .and_then(|raw| deserializer.end().map(|()| raw))
             .map_err(|error| {
@@ -126,12 +127,17 @@ impl Header {
             })?;
         let data_begin = PREFIX_BYTES + json.len() as u64;
         let tensors = check(raw, data_begin, file_bytes).map_err(|what| corrupt(path, what))?;
-        Ok(Self { tensors })
+        Ok(Self { tensors, metadata })
     }
 
     /// The tensors, in the header's order.
     pub(crate) fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
+    }
+
+    /// The writer's strings by name.
+    pub(crate) fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
     }
 }
 
@@ -236,23 +242,23 @@ struct HeaderVisitor<'a> {
 }
 
 impl<'de> Visitor<'de> for HeaderVisitor<'_> {
-    type Value = Vec<RawTensor>;
+    type Value = (Vec<RawTensor>, BTreeMap<String, String>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of tensors")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<RawTensor>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut tensors = Vec::new();
-        let mut has_metadata = false;
+        let mut metadata = None;
         while let Some(name) = map.next_key::<String>()? {
             if name == METADATA {
-                let read = map.next_value().and_then(|Metadata| {
-                    if std::mem::replace(&mut has_metadata, true) {
-                        return Err(A::Error::custom("name stands twice"));
-                    }
-                    Ok(())
-                });
+                let read =
+                    map.next_value()
+                        .and_then(|Metadata(read)| match metadata.replace(read) {
+                            Some(_) => Err(A::Error::custom("name stands twice")),
+                            None => Ok(()),
+                        });
                 read.inspect_err(|_| *self.at = Some(name))?;
             } else {
                 match map.next_value::<Entry>() {
@@ -271,7 +277,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
                 }
             }
         }
-        Ok(tensors)
+        Ok((tensors, metadata.unwrap_or_default()))
     }
 }
 
@@ -316,9 +322,8 @@ impl<'de> serde::Deserialize<'de> for Shape {
     }
 }
 
-/// The writer's strings, which are checked and passed over. The format knows nothing else here;
-/// `null` stands for none.
-struct Metadata;
+/// The writer's strings. The format knows nothing else here; `null` stands for none.
+struct Metadata(BTreeMap<String, String>);
 
 impl<'de> serde::Deserialize<'de> for Metadata {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -332,12 +337,15 @@ impl<'de> serde::Deserialize<'de> for Metadata {
             }
 
             fn visit_unit<E>(self) -> Result<Metadata, E> {
-                Ok(Metadata)
+                Ok(Metadata(BTreeMap::new()))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                while map.next_entry::<String, String>()?.is_some() {}
-                Ok(Metadata)
+                let mut metadata = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry()? {
+                    metadata.insert(name, value);
+                }
+                Ok(Metadata(metadata))
             }
         }
 

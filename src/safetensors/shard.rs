@@ -1,6 +1,7 @@
 //! One open safetensors file.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     path::{Path, PathBuf},
 };
@@ -83,6 +84,11 @@ impl Shard {
     /// The tensors, in the header's order.
     pub(crate) fn tensors(&self) -> &[TensorInfo] {
         self.header.tensors()
+    }
+
+    /// The writer's strings by name.
+    pub(crate) fn metadata(&self) -> &BTreeMap<String, String> {
+        self.header.metadata()
     }
 
     /// Reads one tensor of this shard into `buffer`, which is exactly as long as the tensor.

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     fs::{File, OpenOptions},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -62,13 +62,28 @@ struct Place {
 }
 
 impl Writer {
-    /// Creates `path`, which must not exist, for these tensors. The data of wide elements comes
-    /// first, so that every tensor is aligned to its elements.
+    /// Creates a file of weights: [`Self::create_with`] with what mlx-lm and transformers look
+    /// for.
+    ///
+    /// # Errors
+    /// As [`Self::create_with`].
+    pub(crate) fn create(path: &Path, tensors: &[NewTensor]) -> Result<Self> {
+        Self::create_with(path, tensors, &json!({"format": "mlx"}), 0o666)
+    }
+
+    /// Creates `path`, which must not exist, for these tensors, with an object of strings as
+    /// metadata. The data of wide elements comes first, so that every tensor is aligned to its
+    /// elements.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] naming a tensor that cannot stand in a file or stands twice, and
     /// what the system reports.
-    pub(crate) fn create(path: &Path, tensors: &[NewTensor]) -> Result<Self> {
+    pub(crate) fn create_with(
+        path: &Path,
+        tensors: &[NewTensor],
+        metadata: &Value,
+        mode: u32,
+    ) -> Result<Self> {
         let refuse = |what: &str, name: &str| {
             Error::new(Kind::InvalidArgument, format!("{what}: {}", Escaped(name)))
         };
@@ -92,7 +107,7 @@ impl Writer {
                 .ok_or_else(|| refuse("a file would be too large", &tensors[index].name))?;
             ranges[index] = (begin, end);
         }
-        let header = header(tensors, &ranges);
+        let header = header(tensors, &ranges, metadata);
         if header.len() as u64 > MOST_HEADER_BYTES {
             return Err(Error::new(
                 Kind::InvalidArgument,
@@ -104,6 +119,7 @@ impl Writer {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
+            .mode(mode)
             .open(path)
             .map_err(io)?;
         let prefix = (header.len() as u64).to_le_bytes();
@@ -166,10 +182,9 @@ impl Writer {
 }
 
 /// The JSON header, padded.
-fn header(tensors: &[NewTensor], ranges: &[(u64, u64)]) -> Vec<u8> {
+fn header(tensors: &[NewTensor], ranges: &[(u64, u64)], metadata: &Value) -> Vec<u8> {
     let mut entries = Map::new();
-    // What mlx-lm and transformers look for.
-    entries.insert(METADATA.to_owned(), json!({"format": "mlx"}));
+    entries.insert(METADATA.to_owned(), metadata.clone());
     for (tensor, (begin, end)) in tensors.iter().zip(ranges) {
         let entry = json!({
             "dtype": tensor.dtype.name(),

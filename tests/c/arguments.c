@@ -126,6 +126,19 @@ static void kv_functions_refuse_null(void) {
     CHECK_INT(MLXB_OK, mlxb_kv_fork(kv, &fork, NULL));
     mlxb_kv_free(fork);
     mlxb_kv_free(kv);
+
+    mlxb_kv *loaded = GARBAGE;
+    REFUSED("kv", mlxb_kv_save, NULL, "/tmp/mlxb-no-such-file");
+    mlxb_kv *empty = new_kv(tiny());
+    REFUSED("path", mlxb_kv_save, empty, NULL);
+    REFUSED("without tokens", mlxb_kv_save, empty, "/tmp/mlxb-no-such-file");
+    mlxb_kv_free(empty);
+    REFUSED("model", mlxb_kv_load, NULL, "/no/such/file", NULL, 0, &loaded);
+    CHECK(loaded == NULL);
+    REFUSED("path", mlxb_kv_load, tiny(), NULL, NULL, 0, &loaded);
+    REFUSED("tokens", mlxb_kv_load, tiny(), "/no/such/file", NULL, 1, &loaded);
+    REFUSED("out", mlxb_kv_load, tiny(), "/no/such/file", NULL, 0, NULL);
+    CHECK_INT(MLXB_NOT_FOUND, mlxb_kv_load(tiny(), "/no/such/file", NULL, 0, &loaded, NULL));
 }
 
 static void generate_refuses_null(void) {

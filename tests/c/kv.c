@@ -274,6 +274,25 @@ static void the_same_prompt_again_is_run_again(void) {
     mlxb_kv_free(kv);
 }
 
+static void a_saved_state_is_loaded_as_it_was(void) {
+    char path[] = "/tmp/mlxb-kv-%s%n-XXXXXX";
+    close(mkstemp(path));
+    mlxb_kv *kv = new_kv(tiny()), *loaded = NULL;
+    recorder recorder = {0};
+    mlxb_generate_options options = greedy(10);
+    run(tiny(), kv, &options, &recorder);
+    EXPECT(MLXB_OK, mlxb_kv_save(kv, path, &error));
+    EXPECT(MLXB_OK, mlxb_kv_load(tiny(), path, NULL, 0, &loaded, &error));
+    check_kv(loaded, options.tokens, PROMPT, recorder.tokens, 9);
+    check_goes_on(loaded, 10, 10);
+    mlxb_kv_free(loaded);
+    EXPECT_ERROR(MLXB_INVALID_ARGUMENT, "tokens",
+                 mlxb_kv_load(tiny(), path, options.tokens, PROMPT, &loaded, &error));
+    CHECK(loaded == NULL);
+    mlxb_kv_free(kv);
+    CHECK_INT(0, remove(path));
+}
+
 int main(void) {
     RUN(after_the_length_all_but_the_last_token);
     RUN(after_no_tokens_the_prompt_that_was_run);
@@ -289,5 +308,6 @@ int main(void) {
     RUN(tokens_tell_how_much_room_they_need);
     RUN(bytes_are_those_of_the_tokens_and_some_room);
     RUN(the_same_prompt_again_is_run_again);
+    RUN(a_saved_state_is_loaded_as_it_was);
     return finish();
 }

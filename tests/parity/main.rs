@@ -7,6 +7,7 @@
 
 mod oracle;
 mod real_model;
+mod states;
 mod tampering;
 mod tensors;
 mod variants;
