@@ -29,7 +29,7 @@ fn memory_forked_and_restored_states_are_equal_to_the_bit() {
     run(&model, Some(&split), &prompt, &greedy(1));
     let (_, reference) = run(&model, Some(&split), &next[300..], &greedy(64));
 
-    let cache = open(1 << 30, Some(folder.path()));
+    let cache = unhurried(1 << 30, folder.path());
     run(&model, None, &prompt, &cached(1, &cache, ""));
     cache.flush().unwrap();
     assert!(cache.statistics().unwrap().written_bytes > 0);
