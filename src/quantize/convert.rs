@@ -1,8 +1,9 @@
 //! Doing what was planned: a few rows at a time, read and written here and computed on the
 //! engine.
 
-use std::{ops::Range, path::Path};
+use std::{ops::Range, path::Path, thread};
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use serde_json::Value;
 
 use super::{
@@ -10,15 +11,16 @@ use super::{
     output::Output,
     piece::{Memory, Piece, check, check_made, compute, mlx_dtype},
     plan::{Plan, Step, Work},
-    source::Source,
+    source::{Source, Tensor},
     target::Staging,
 };
 use crate::{
     cancel::{Cancel, Flow, cancelled},
     engine::{Engine, engine, mlx},
-    error::Result,
+    error::{Error, Kind, Result},
     footprint::Need,
     memory,
+    safetensors::Dtype,
     snapshot::read_json,
 };
 
@@ -44,31 +46,66 @@ pub(super) fn convert(
         .steps
         .iter()
         .map(|step| step.row_bytes() * piece_rows(step));
+    let largest = pieces.max().unwrap_or(0) as u64;
     let need = Need {
-        lasting_bytes: 0,
-        step_bytes: pieces.max().unwrap_or(0) as u64,
+        // What is read ahead: one piece waits, and another is being read.
+        lasting_bytes: 2 * largest,
+        step_bytes: largest,
     };
     let _admission = engine.run(move |mlx| memory::admit("the conversion", need, mlx))??;
     let mut output = Output::new(staging.dir(), &plan.outputs, options.most_shard_bytes);
-    let mut done = 0;
-    for step in &plan.steps {
-        for rows in pieces_of(step) {
-            tell(&mut options, done, plan.input_bytes)?;
-            let mut parts = make(engine, &source, step, rows.clone())?;
-            for (index, part) in parts.iter_mut().enumerate() {
-                output.append(step.first_output + index, part.bytes())?;
-            }
-            let row_bytes = step
-                .inputs
-                .iter()
-                .map(|(tensor, _)| tensor.row_bytes() as u64);
-            done += rows.len() as u64 * row_bytes.sum::<u64>();
-        }
-    }
-    tell(&mut options, done, plan.input_bytes)?;
+    thread::scope(|scope| {
+        let (sender, ahead) = bounded(1);
+        scope.spawn(|| read_ahead(&source, &plan, sender));
+        write(engine, &plan, ahead, &mut output, &mut options)
+    })?;
     output.finish(&plan.summary)?;
     staging.publish()?;
     Ok(plan.summary)
+}
+
+/// Rows of a step's inputs, in their order.
+type Inputs = Vec<Piece>;
+
+/// Reads and checks everything, in the order of the plan, until nobody takes it any more.
+fn read_ahead(source: &Source, plan: &Plan, sender: Sender<Result<Inputs>>) {
+    for step in &plan.steps {
+        for rows in pieces_of(step) {
+            let inputs = read(source, step, rows);
+            let is_over = inputs.is_err();
+            if sender.send(inputs).is_err() || is_over {
+                return;
+            }
+        }
+    }
+}
+
+/// Makes the outputs from what is read ahead, and writes them.
+fn write(
+    engine: &Engine,
+    plan: &Plan,
+    ahead: Receiver<Result<Inputs>>,
+    output: &mut Output<'_>,
+    options: &mut QuantizeOptions<'_>,
+) -> Result<()> {
+    let mut done = 0;
+    for step in &plan.steps {
+        for _ in pieces_of(step) {
+            tell(options, done, plan.input_bytes)?;
+            let inputs = ahead.recv();
+            let mut inputs =
+                inputs.map_err(|_| Error::new(Kind::Panic, "reading the weights panicked"))??;
+            done += inputs
+                .iter_mut()
+                .map(|piece| piece.memory.bytes().len() as u64)
+                .sum::<u64>();
+            let mut parts = make(engine, step, inputs)?;
+            for (index, part) in parts.iter_mut().enumerate() {
+                output.append(step.first_output + index, part.bytes())?;
+            }
+        }
+    }
+    tell(options, done, plan.input_bytes)
 }
 
 /// Writes everything but the weights.
@@ -121,21 +158,29 @@ fn pieces_of(step: &Step) -> impl Iterator<Item = Range<usize>> {
         .map(move |start| start..rows.min(start + piece))
 }
 
-/// Reads rows of a step's inputs and makes the same rows of its outputs.
-fn make(engine: &Engine, source: &Source, step: &Step, rows: Range<usize>) -> Result<Vec<Memory>> {
+/// Reads rows of a step's inputs.
+fn read(source: &Source, step: &Step, rows: Range<usize>) -> Result<Inputs> {
     let mut inputs = Vec::with_capacity(step.inputs.len());
     for (tensor, dtype) in &step.inputs {
         let mut piece = Piece::read(source, tensor, rows.clone())?;
         check(tensor, *dtype, piece.memory.bytes())?;
-        if step.work == Work::Cast && *dtype == tensor.dtype {
-            return Ok(vec![piece.memory]);
-        }
-        inputs.push((piece, mlx_dtype(*dtype)?));
+        inputs.push(piece);
     }
+    Ok(inputs)
+}
+
+/// Makes rows of a step's outputs from those of its inputs.
+fn make(engine: &Engine, step: &Step, inputs: Inputs) -> Result<Vec<Memory>> {
+    let is_same = |(tensor, dtype): &(Tensor, Dtype)| tensor.dtype == *dtype;
+    if step.work == Work::Cast && step.inputs.iter().all(is_same) {
+        return Ok(inputs.into_iter().map(|piece| piece.memory).collect());
+    }
+    let dtypes = step.inputs.iter().map(|(_, dtype)| mlx_dtype(*dtype));
+    let dtypes = dtypes.collect::<Result<Vec<_>>>()?;
     let work = step.work;
     let parts = engine.run(move |mlx| -> Result<Vec<Vec<u8>>> {
         let mut arrays = Vec::with_capacity(inputs.len());
-        for (piece, dtype) in inputs {
+        for (piece, dtype) in inputs.into_iter().zip(dtypes) {
             arrays.push(piece.into_array(mlx)?.as_dtype(dtype)?);
         }
         let outputs = compute(work, &arrays)?;

@@ -1,8 +1,7 @@
 //! Making a model smaller: from the weights of a Hugging Face folder to a folder for MLX.
 //!
-//! The caller's thread reads a few rows of a tensor, the engine packs them between two steps of
-//! others, the caller's thread writes the result: a model of any size needs the memory of these
-//! rows. The new folder is written under another name beside its place and gets its own when it
+//! A thread reads a few rows of a tensor, the engine packs them between two steps of others, the
+//! caller's thread writes the result: a model of any size needs the memory of a few such pieces. The new folder is written under another name beside its place and gets its own when it
 //! is complete.
 //!
 //! mlx-lm's `convert` is the reference: equal tensors, to the bit, and an equal configuration.
