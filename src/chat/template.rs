@@ -16,8 +16,9 @@ use super::{effort, stable, syntax};
 use crate::error::{Error, Kind, Result};
 use crate::tokenizer::Tokenizer;
 
-/// The longest prompt that a template may write, in bytes.
-const OUTPUT_LIMIT_BYTES: usize = 256 << 20;
+/// The longest prompt that a template may write, in bytes: several million tokens. More would
+/// keep the tokenizer busy for minutes.
+const OUTPUT_LIMIT_BYTES: usize = 64 << 20;
 
 /// The stack on which templates are compiled and run. Only what is used of it takes memory.
 const STACK_BYTES: usize = 64 << 20;
