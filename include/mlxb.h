@@ -1270,7 +1270,7 @@ typedef enum mlxb_protocol {
  * Receives an event of a protocol, on the thread that made the call, one at a time: its name,
  * such as "response.created", and its JSON; both live for the call. A server for such clients
  * writes "event: ", the name, "data: " and the JSON, each on a line; in Chat Completions only
- * the data, and "data: [DONE]" at the end. Returns MLXB_CONTINUE, or MLXB_STOP to end. It must
+ * the data, and `data: [DONE]` at the end. Returns MLXB_CONTINUE, or MLXB_STOP to end. It must
  * not throw or longjmp, nor free the handles that the call uses.
  */
 typedef int32_t (*mlxb_json_fn)(void *user_data, mlxb_str name, mlxb_str json);
