@@ -14,7 +14,7 @@ use mlxb::{
 };
 
 use crate::{
-    folder::{assert_same_tensors, names, scratch, tensors},
+    folder::{self, assert_same_tensors, names, scratch},
     reference::{all_alike, packing},
     support::test_model,
 };
@@ -151,7 +151,7 @@ fn memory_does_not_grow_with_the_model() {
         kilobytes * 1024 < shard / 2,
         "{kilobytes} kB of {shard} bytes"
     );
-    assert!(tensors(&target).len() > 400);
+    assert!(folder::tensors(&target).len() > 400);
     fs::remove_dir_all(&scratch).unwrap();
 }
 
