@@ -1,5 +1,6 @@
 //! What restoring states leaves behind, and what it takes.
 
+#[cfg(target_os = "linux")]
 use std::fs;
 
 use mlxb::{Cache, CacheOptions, CacheUse, DiskOptions, GenerateOptions, memory};
@@ -10,12 +11,14 @@ const PROMPT: usize = 2000;
 /// Two layers of keys and values, two heads of sixteen numbers of four bytes.
 const TOKEN_BYTES: u64 = 2 * 2 * 2 * 16 * 4;
 
+#[cfg(target_os = "linux")]
 fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
+#[cfg(target_os = "linux")]
 fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps")
         .unwrap()
@@ -23,10 +26,12 @@ fn mappings() -> usize {
         .count()
 }
 
+#[cfg(target_os = "linux")]
 fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_hundred_restores_leave_no_trace() {
     let _alone = alone();
