@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    links::{End, Identity, Way, follow, nanoseconds},
+    links::{End, Identity, KnownFolders, Way, follow, follow_past, nanoseconds},
     names::{RepoKind, is_in_flight, is_noise, parse_repo_folder},
     store::{self, Store},
 };
@@ -265,9 +265,19 @@ fn now() -> i64 {
 pub(crate) struct Reader {
     pub(crate) problems: Vec<Problem>,
     pub(crate) leftovers: Vec<Leftover>,
+    known: Option<KnownFolders>,
 }
 
 impl Reader {
+    /// One that takes folders on the ways of links for what they were when it met them first:
+    /// quick, and good enough where nothing is deleted on its word.
+    pub(crate) fn quick() -> Self {
+        Self {
+            known: Some(KnownFolders::default()),
+            ..Self::default()
+        }
+    }
+
     /// One repository; nothing when its folder holds none.
     pub(crate) fn repo(&mut self, root: &Path, folder: &RepoFolder, parts: Parts) -> Option<Repo> {
         let mut path = folder.path.clone();
@@ -420,7 +430,7 @@ impl Reader {
             if is_in_flight(&name) {
                 self.leftover(&path, &metadata);
             } else if !is_noise(&name) {
-                let content = content(&path, &metadata);
+                let content = self.content(&path, &Look::of(metadata));
                 if content == Content::Other {
                     self.problem(&path, "a blob that is no file");
                 }
@@ -459,25 +469,37 @@ impl Reader {
             into.has_unknown_files = true;
             return;
         }
-        let (entries, is_complete) = self.entries(folder);
+        let (entries, is_complete) = self.list(folder, Look::at);
         into.has_unknown_files |= !is_complete;
-        for (name, path, metadata) in entries {
+        for (name, path, look) in entries {
             let below = below.join(&name);
-            if metadata.is_dir() {
+            if matches!(&look, Look::NoLink(metadata) if metadata.is_dir()) {
                 into.folders.push(path.clone());
                 self.walk(&path, &below, depth + 1, into);
                 continue;
             }
-            if is_in_flight(&name) {
+            if is_in_flight(&name)
+                && let Ok(metadata) = fs::symlink_metadata(&path)
+            {
                 self.leftover(&path, &metadata);
             }
-            let content = content(&path, &metadata);
+            let content = self.content(&path, &look);
             self.odd(&path, &content);
             into.files.push(SnapshotFile {
                 path,
                 name: below,
                 content,
             });
+        }
+    }
+
+    fn content(&mut self, path: &Path, look: &Look) -> Content {
+        match look {
+            Look::Link => Content::Link(follow_past(path, self.known.as_mut())),
+            Look::NoLink(metadata) if metadata.is_file() => {
+                Content::Regular(Identity::of(metadata))
+            }
+            Look::NoLink(_) => Content::Other,
         }
     }
 
@@ -511,7 +533,16 @@ impl Reader {
     }
 
     /// The entries of a folder ordered by name, and whether these are all.
-    pub(crate) fn entries(&mut self, folder: &Path) -> (Vec<Entry>, bool) {
+    pub(crate) fn entries(&mut self, folder: &Path) -> (Vec<Entry<fs::Metadata>>, bool) {
+        self.list(folder, fs::DirEntry::metadata)
+    }
+
+    /// The same, each with what `look` says of it.
+    fn list<T>(
+        &mut self,
+        folder: &Path,
+        look: impl Fn(&fs::DirEntry) -> io::Result<T>,
+    ) -> (Vec<Entry<T>>, bool) {
         let listing = match fs::read_dir(folder) {
             Ok(listing) => listing,
             // Gone since its parent was listed: nothing is hidden there.
@@ -525,8 +556,8 @@ impl Reader {
         let mut is_complete = true;
         for entry in listing {
             let entry = entry.and_then(|entry| {
-                let metadata = entry.metadata()?;
-                Ok((entry.file_name(), entry.path(), metadata))
+                let look = look(&entry)?;
+                Ok((entry.file_name(), entry.path(), look))
             });
             match entry {
                 Ok(entry) => entries.push(entry),
@@ -542,22 +573,36 @@ impl Reader {
     }
 }
 
-type Entry = (OsString, PathBuf, fs::Metadata);
+type Entry<T> = (OsString, PathBuf, T);
+
+/// What an entry of a folder is. Folders mostly hold links, of which their listing says that
+/// they are.
+enum Look {
+    Link,
+    NoLink(fs::Metadata),
+}
+
+impl Look {
+    fn at(entry: &fs::DirEntry) -> io::Result<Self> {
+        if entry.file_type()?.is_symlink() {
+            return Ok(Self::Link);
+        }
+        entry.metadata().map(Self::of)
+    }
+
+    fn of(metadata: fs::Metadata) -> Self {
+        if metadata.is_symlink() {
+            Self::Link
+        } else {
+            Self::NoLink(metadata)
+        }
+    }
+}
 
 enum Part {
     Folder(PathBuf),
     Absent,
     Unknown,
-}
-
-fn content(path: &Path, metadata: &fs::Metadata) -> Content {
-    if metadata.is_symlink() {
-        Content::Link(follow(path))
-    } else if metadata.is_file() {
-        Content::Regular(Identity::of(metadata))
-    } else {
-        Content::Other
-    }
 }
 
 /// Refs and manifests are a few lines; what is larger is something else.

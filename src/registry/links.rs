@@ -1,6 +1,7 @@
 //! Where a symbolic link leads, and over which other links.
 
 use std::{
+    collections::HashSet,
     ffi::OsString,
     fs, io,
     os::unix::fs::MetadataExt,
@@ -93,8 +94,18 @@ impl Way {
 /// As many as Linux follows.
 const LINK_LIMIT: usize = 40;
 
+/// Folders that were seen to be no links, for the short time in which that need not be looked at
+/// again.
+#[derive(Debug, Default)]
+pub(crate) struct KnownFolders(HashSet<PathBuf>);
+
 /// Follows the link at `link`, whose parent folder is an absolute path without links.
 pub(crate) fn follow(link: &Path) -> Way {
+    follow_past(link, None)
+}
+
+/// The same, without looking again at folders on the way that are `known`.
+pub(crate) fn follow_past(link: &Path, mut known: Option<&mut KnownFolders>) -> Way {
     let mut here = link.parent().unwrap_or(Path::new("/")).to_path_buf();
     let mut pending: Vec<OsString> = link.file_name().map(OsString::from).into_iter().collect();
     let mut links = Vec::new();
@@ -105,36 +116,41 @@ pub(crate) fn follow(link: &Path) -> Way {
             continue;
         }
         let path = here.join(&name);
-        let metadata = match fs::symlink_metadata(&path) {
-            Ok(metadata) => metadata,
+        if known.as_ref().is_some_and(|known| known.0.contains(&path)) {
+            here = path;
+            continue;
+        }
+        let step = match Step::at(&path, links.is_empty()) {
+            Ok(step) => step,
             Err(error) => {
                 end = Some(failure(&error));
                 break;
             }
         };
-        if metadata.is_symlink() {
-            let target = match fs::read_link(&path) {
-                Ok(target) => target,
-                Err(error) => {
-                    end = Some(failure(&error));
+        let metadata = match step {
+            Step::Link(target) => {
+                links.push(path);
+                if links.len() > LINK_LIMIT {
+                    end = Some(End::Loop);
                     break;
                 }
-            };
-            links.push(path);
-            if links.len() > LINK_LIMIT {
-                end = Some(End::Loop);
-                break;
+                if target.is_absolute() {
+                    here = PathBuf::from("/");
+                }
+                let parts = target.components().rev().filter_map(|part| match part {
+                    Component::Normal(name) => Some(name.to_owned()),
+                    Component::ParentDir => Some(OsString::from("..")),
+                    Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+                });
+                pending.extend(parts);
+                continue;
             }
-            if target.is_absolute() {
-                here = PathBuf::from("/");
+            Step::Stop(metadata) => metadata,
+        };
+        if metadata.is_dir() {
+            if let Some(known) = &mut known {
+                known.0.insert(path.clone());
             }
-            let parts = target.components().rev().filter_map(|part| match part {
-                Component::Normal(name) => Some(name.to_owned()),
-                Component::ParentDir => Some(OsString::from("..")),
-                Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-            });
-            pending.extend(parts);
-        } else if metadata.is_dir() {
             here = path;
         } else {
             // A file in the middle of a path leads nowhere.
@@ -154,6 +170,25 @@ pub(crate) fn follow(link: &Path) -> Way {
     }
 }
 
+enum Step {
+    Link(PathBuf),
+    Stop(fs::Metadata),
+}
+
+impl Step {
+    /// What is at `path`; `is_likely_a_link` only says what to try first.
+    fn at(path: &Path, is_likely_a_link: bool) -> io::Result<Self> {
+        if is_likely_a_link && let Ok(target) = fs::read_link(path) {
+            return Ok(Self::Link(target));
+        }
+        let metadata = fs::symlink_metadata(path)?;
+        if metadata.is_symlink() {
+            return Ok(Self::Link(fs::read_link(path)?));
+        }
+        Ok(Self::Stop(metadata))
+    }
+}
+
 fn failure(error: &io::Error) -> End {
     match error.kind() {
         io::ErrorKind::PermissionDenied => End::Denied,
@@ -164,7 +199,7 @@ fn failure(error: &io::Error) -> End {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::{cell::RefCell, os::unix::fs::symlink};
 
     #[test]
     fn ways_are_followed_to_their_ends() {
@@ -183,7 +218,16 @@ mod tests {
         symlink(root.join("a/file"), root.join("absolute")).unwrap();
 
         let file = root.join("a/file");
-        let way = |name: &str| follow(&root.join(name));
+        // Remembering folders changes nothing, in whatever order they are met.
+        let known = RefCell::new(KnownFolders::default());
+        let way = |name: &str| {
+            let way = follow(&root.join(name));
+            for _ in 0..2 {
+                let past = follow_past(&root.join(name), Some(&mut known.borrow_mut()));
+                assert_eq!(past, way, "{name}");
+            }
+            way
+        };
         let links =
             |names: &[&str]| -> Vec<_> { names.iter().map(|name| root.join(name)).collect() };
         for (name, over) in [

@@ -136,7 +136,7 @@ impl Found {
     }
 
     fn repo(&mut self, root: &Path, folder: &RepoFolder, known: &HashMap<String, Stamp>) {
-        let mut reader = Reader::default();
+        let mut reader = Reader::quick();
         if let Some(repo) = reader.repo(root, folder, Parts::Models) {
             let main = repo.refs.iter().find(|r| r.name == "main");
             for snapshot in &repo.snapshots {
