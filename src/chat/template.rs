@@ -207,9 +207,13 @@ fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
         let running = thread
             .spawn_scoped(scope, work)
             .map_err(|error| Error::io("thread for a chat template", error))?;
-        running
-            .join()
-            .or_else(|panic| std::panic::resume_unwind(panic))
+        // The engine's own faults stay on its thread: some mangled templates make it panic.
+        running.join().map_err(|_| {
+            Error::new(
+                Kind::Template,
+                "the chat template makes the template engine fail",
+            )
+        })
     })
 }
 
