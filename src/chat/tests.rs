@@ -76,6 +76,18 @@ fn an_endless_loop_ends() {
     assert!(error.message().contains("too much work"), "{error}");
 }
 
+/// The engine leaves a loop without the scopes that were opened in it, and then panics.
+#[test]
+fn what_the_engine_cannot_run_is_an_error() {
+    let request = json!({"messages": [{"role": "user", "content": "Hi"}]});
+    for jump in ["break", "continue"] {
+        let source =
+            format!("{{% for x in [1] %}}{{% with %}}{{% {jump} %}}{{% endwith %}}{{% endfor %}}");
+        let error = render_request(&source, &request).unwrap_err();
+        assert_eq!(error.kind(), Kind::Template, "{jump}");
+    }
+}
+
 #[test]
 fn json_is_written_as_python_writes_it() {
     let variables =
