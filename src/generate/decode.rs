@@ -110,6 +110,8 @@ pub(crate) struct Decode {
 enum Stage {
     Start,
     Prefill,
+    /// The first token has been told, and the second is not begun.
+    Second,
     /// The next token, computed or being computed.
     Decode(Drawn),
     Ending(Result<EndReason>),
@@ -167,6 +169,10 @@ impl Decode {
     fn advance(&mut self, mlx: &Mlx) -> Result<()> {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Prefill => self.prefill(mlx),
+            Stage::Second => {
+                let drawn = self.run_last(mlx)?;
+                self.decode(&drawn, mlx)
+            }
             Stage::Decode(drawn) => self.decode(&drawn, mlx),
             other => {
                 self.stage = other;
@@ -240,9 +246,7 @@ impl Decode {
             self.stage = Stage::Ending(Ok(EndReason::Length));
             return Ok(());
         }
-        let last = ids(&self.context[self.context.len() - 1..]);
-        let drawn = self.run(&last, None, mlx)?;
-        self.decode(&drawn, mlx)
+        self.first(mlx)
     }
 
     fn has_fed(&mut self, count: usize, mlx: &Mlx) {
@@ -254,23 +258,33 @@ impl Decode {
         }
     }
 
+    /// The first token. It is told before the second is begun: MLX's CPU backend queues few
+    /// operations, so that beginning a step takes until the step before is almost done.
+    fn first(&mut self, mlx: &Mlx) -> Result<()> {
+        let drawn = self.run_last(mlx)?;
+        self.tell_token(&drawn, Stage::Second)?;
+        self.first_token = Some(Instant::now());
+        Ok(())
+    }
+
     /// Starts on the token after the drawn one, then reads the drawn one back.
     fn decode(&mut self, drawn: &Drawn, mlx: &Mlx) -> Result<()> {
-        let wants_more = self.generated + 1 < self.job.max_tokens;
-        let next = if wants_more {
+        let next = if self.generated + 1 < self.job.max_tokens {
             let ids = drawn.token.reshape(&[1, 1])?;
-            Some(self.run(&ids, Some(&drawn.token), mlx)?)
+            Stage::Decode(self.run(&ids, Some(&drawn.token), mlx)?)
         } else {
-            None
+            Stage::Ended
         };
+        self.tell_token(drawn, next)
+    }
+
+    /// Reads a token back and tells it. Unless it is the last, the generation goes on with `next`.
+    fn tell_token(&mut self, drawn: &Drawn, next: Stage) -> Result<()> {
         let id = drawn
             .token
             .try_item_exact::<u32>()
             .map_err(|error| Error::new(Kind::Backend, format!("reading a token: {error}")))?;
         let logprobs = drawn.read_logprobs()?.map(Box::new);
-        if self.first_token.is_none() {
-            self.first_token = Some(Instant::now());
-        }
         if self.generated.is_multiple_of(CLEAR_EVERY) {
             mlx_rs::memory::clear_cache()?;
         }
@@ -278,14 +292,19 @@ impl Decode {
         self.context.push(id);
         self.stage = if self.job.model.is_eos(id) || self.job.stop_tokens.contains(&id) {
             Stage::Ending(Ok(EndReason::Eos))
+        } else if self.generated == self.job.max_tokens {
+            Stage::Ending(Ok(EndReason::Length))
         } else {
-            match next {
-                Some(drawn) => Stage::Decode(drawn),
-                None => Stage::Ending(Ok(EndReason::Length)),
-            }
+            next
         };
         self.tell(Update::Token { id, logprobs });
         Ok(())
+    }
+
+    /// Runs the last token of the context, which no layer has seen.
+    fn run_last(&mut self, mlx: &Mlx) -> MlxResult<Drawn> {
+        let last = ids(&self.context[self.context.len() - 1..]);
+        self.run(&last, None, mlx)
     }
 
     /// Runs ids \[1, L\] and starts sampling the token that follows. `pending` is the last of
