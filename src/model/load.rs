@@ -45,7 +45,7 @@ pub struct LoadOptions<'a> {
 /// What is allowed where the configuration names no limit.
 const MOST_CONTEXT: usize = 1 << 30;
 
-/// Smaller tensors are copied: a mapping of their own would waste most of a page.
+/// Bytes from which on a tensor has a mapping of its own.
 const ADOPT_FROM_BYTES: usize = 64 * 1024;
 
 pub(super) fn load(dir: &Path, mut options: LoadOptions<'_>) -> Result<LoadedModel> {
@@ -220,9 +220,12 @@ fn read_all(
             Flow::Continue => Cancel::check(cancel),
         }
     };
-    for parameter in &plan.parameters {
+    // All of the memory first: side by side, the system can give it out in larger pages.
+    let buffers = plan.parameters.iter().map(Buffer::new);
+    let buffers: Vec<_> = buffers.collect::<Result<_>>()?;
+    for (parameter, buffer) in plan.parameters.iter().zip(buffers) {
         tell(done)?;
-        let tensor = read(engine, &shards[parameter.shard], parameter)?;
+        let tensor = read(engine, &shards[parameter.shard], parameter, buffer)?;
         tensors.insert(parameter.name.clone(), tensor);
         done += parameter.tensor.byte_len();
         admission.has_grown_to(done);
@@ -231,21 +234,46 @@ fn read_all(
     Ok(tensors)
 }
 
-fn read(engine: &Engine, shard: &Shard, parameter: &Parameter) -> Result<Owned<Array>> {
-    let tensor = &parameter.tensor;
+/// Where a tensor is read to.
+enum Buffer {
+    /// Memory for MLX to adopt.
+    Own(Pages),
+    /// Too little for a mapping of its own, which would waste most of a page: it is copied.
+    Copied(usize),
+}
+
+impl Buffer {
+    fn new(parameter: &Parameter) -> Result<Self> {
+        let bytes = usize::try_from(parameter.tensor.byte_len());
+        match bytes.map_err(|_| too_large(parameter))? {
+            few if few < ADOPT_FROM_BYTES => Ok(Self::Copied(few)),
+            bytes => Pages::new(bytes).map(Self::Own),
+        }
+    }
+}
+
+fn read(
+    engine: &Engine,
+    shard: &Shard,
+    parameter: &Parameter,
+    buffer: Buffer,
+) -> Result<Owned<Array>> {
     let shape = dimensions(parameter)?;
     let dtype = dtype(parameter)?;
-    let bytes = usize::try_from(tensor.byte_len()).map_err(|_| too_large(parameter))?;
-    if bytes < ADOPT_FROM_BYTES {
-        let mut buffer = vec![0; bytes];
-        shard.read_exact_at(tensor, &mut buffer)?;
-        return engine.run(move |mlx| Owned::new(mlx.copy(&buffer, &shape, dtype), mlx));
+    match buffer {
+        Buffer::Copied(bytes) => {
+            let mut bytes = vec![0; bytes];
+            shard.read_exact_at(&parameter.tensor, &mut bytes)?;
+            engine.run(move |mlx| Owned::new(mlx.copy(&bytes, &shape, dtype), mlx))
+        }
+        Buffer::Own(mut pages) => {
+            shard.read_exact_at(&parameter.tensor, pages.as_mut_slice())?;
+            let adopt = move |mlx: &Mlx| -> Result<_> {
+                Ok(Owned::new(mlx.adopt(pages, &shape, dtype)?, mlx))
+            };
+            engine.run(adopt)?
+        }
     }
-    let mut pages = Pages::new(bytes)?;
-    shard.read_exact_at(tensor, pages.as_mut_slice())?;
-    let adopt =
-        move |mlx: &Mlx| -> Result<_> { Ok(Owned::new(mlx.adopt(pages, &shape, dtype)?, mlx)) };
-    engine.run(adopt)?
 }
 
 fn dimensions(parameter: &Parameter) -> Result<Vec<i32>> {
