@@ -159,8 +159,10 @@ fn grow(buffer: Array, used: i32, added: i32) -> MlxResult {
 
 #[cfg(test)]
 mod tests {
+    use mlx_rs::Dtype;
+
     use super::*;
-    use crate::engine::engine;
+    use crate::engine::{Pages, engine};
 
     /// Rows `[1, 1, count, 2]` that hold their position.
     fn rows(from: i32, count: i32) -> Array {
@@ -199,6 +201,37 @@ mod tests {
             let (keys, _) = fork.append(&rows(512, 1), &rows(512, 1)).unwrap();
             assert_eq!(values(&keys), values(&rows(0, 513)));
             assert_eq!(fork.bytes(), 2 * 768 * 8);
+        };
+        engine().unwrap().run(work).unwrap();
+    }
+
+    /// A restored state is adopted memory: if MLX could not write there, each restore would be
+    /// followed by a copy.
+    #[test]
+    fn a_step_writes_in_place_into_adopted_memory() {
+        const POSITIONS: i32 = 512;
+        let work = |mlx: &crate::engine::Mlx| {
+            let adopted = || {
+                let pages = Pages::new(POSITIONS as usize * 8).unwrap();
+                mlx.adopt(pages, &[1, 1, POSITIONS, 2], Dtype::Float32)
+                    .unwrap()
+            };
+            let mut layer = LayerCache::Full(FullKv::default());
+            layer.fill([adopted(), adopted()], 300);
+            let places = |layer: &LayerCache| -> Vec<*const f32> {
+                let pointer = |array: &Array| array.as_slice::<f32>().as_ptr();
+                layer.arrays().map(pointer).collect()
+            };
+            let before = places(&layer);
+            let LayerCache::Full(kv) = &mut layer;
+            let _ = kv.append(&rows(300, 1), &rows(300, 1)).unwrap();
+            assert_eq!(places(&layer), before);
+            // While somebody else holds it, the writer gets a copy.
+            let fork = layer.clone();
+            let LayerCache::Full(kv) = &mut layer;
+            let _ = kv.append(&rows(301, 1), &rows(301, 1)).unwrap();
+            assert_ne!(places(&layer), before);
+            assert_eq!(places(&fork), before);
         };
         engine().unwrap().run(work).unwrap();
     }
