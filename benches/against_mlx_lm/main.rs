@@ -6,6 +6,8 @@
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 mod library_side;
+#[path = "../machine/mod.rs"]
+mod machine;
 mod side;
 
 use std::{env, path::Path};
@@ -241,6 +243,7 @@ fn compare_at_once(work: &Work) {
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [machine::TOUCHING_SIDE] => machine::touching_side(),
         [side::LIBRARY_SIDE, model] => library_side::serve(Path::new(model)),
         _ => {
             let work = Work::new();

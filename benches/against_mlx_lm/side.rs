@@ -12,6 +12,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::touch_free_memory;
+
 /// The argument that makes this program the library's side.
 pub(crate) const LIBRARY_SIDE: &str = "--library-side";
 
@@ -74,6 +76,7 @@ impl Side {
                 python
             }
         };
+        touch_free_memory();
         let started = Instant::now();
         let mut child = command
             .arg(model)

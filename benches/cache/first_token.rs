@@ -14,7 +14,10 @@ use std::{
 use memmap2::MmapMut;
 use mlxb::Model;
 
-use crate::{first_token, load, load_real, median, open, output, python, test_model, tokens};
+use crate::{
+    first_token, load, load_real, machine::touch_free_memory, median, open, output, python,
+    test_model, tokens,
+};
 
 /// The argument that makes this program a new process with an old cache.
 pub(crate) const RESTORED_SIDE: &str = "--restored-side";
@@ -75,10 +78,12 @@ fn row(model: &Model, length: usize, folder: &Path) {
     let (mut disk, mut theirs) = (Vec::new(), Vec::new());
     let dir = folder.to_string_lossy();
     for _ in 0..ROUNDS {
+        touch_free_memory();
         let program = env::current_exe().expect("this program has a path");
         let ours =
             output(Command::new(program).args([RESTORED_SIDE, &real, &dir, &length.to_string()]));
         disk.push(ours.parse().expect("it prints seconds"));
+        touch_free_memory();
         let mlx_lm = python("prompt_file.py", &["load", &real, &file, &prompt_text]);
         theirs.push(mlx_lm.parse().expect("it prints seconds"));
     }

@@ -3,6 +3,8 @@
 
 mod first_token;
 mod index;
+#[path = "../machine/mod.rs"]
+mod machine;
 mod meanwhile;
 // The library's own files, of which a part is measured.
 #[path = "../../src/cache/namespace.rs"]
@@ -32,6 +34,10 @@ fn main() {
         .position(|a| a == first_token::RESTORED_SIDE)
     {
         first_token::restored_side(&arguments[position + 1..]);
+        return;
+    }
+    if arguments.iter().any(|a| a == machine::TOUCHING_SIDE) {
+        machine::touching_side();
         return;
     }
     // All tables, or those that are named.
