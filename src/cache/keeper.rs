@@ -3,12 +3,17 @@
 
 use std::{
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{JoinHandle, ThreadId},
     time::{Duration, Instant},
 };
 
-use super::{Content, Core, Leaving, namespace::Namespace, transfer};
+use super::{
+    namespace::Namespace,
+    shared::{Content, Core, Leaving},
+    transfer,
+};
 use crate::{
     engine::engine,
     error::{Error, Kind, Result},
@@ -175,7 +180,7 @@ impl Core {
                 Job::Demote(leaving) => leaving.into_iter().for_each(|one| self.enqueue(one)),
                 Job::Look => {
                     if let Some((disk, _)) = &self.disk
-                        && let Err(error) = disk.refresh()
+                        && let Err(error) = contained(|| disk.refresh())
                     {
                         log::info!("what others have stored cannot be seen: {error}");
                     }
@@ -271,7 +276,8 @@ impl Core {
         let (Some((disk, _)), Some(layers)) = (&self.disk, &state.layers) else {
             return;
         };
-        let written = engine().and_then(|engine| {
+        let written = contained(|| {
+            let engine = engine()?;
             let layout = transfer::layout(engine, layers)?;
             let mut rows = transfer::Rows::new(engine, layers, layout.len());
             disk.store(namespace, &layout, &state.tokens, &mut |index, range| {
@@ -299,6 +305,18 @@ impl Core {
             }
         }
     }
+}
+
+/// Does work whose panic must not end the thread: who waits for it would wait for ever.
+fn contained<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        // Dropping it may panic, too.
+        std::mem::forget(payload);
+        Err(Error::new(
+            Kind::Panic,
+            "the cache's background work panicked",
+        ))
+    })
 }
 
 impl Content {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Found;
+use super::shared::Found;
 
 /// The numbers of an app's settings page. Counts are since the cache was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
