@@ -56,21 +56,24 @@ fn answer_once(model: &Model, request: &Request) -> Answer {
         };
     }
     let started = Instant::now();
-    let (mut ids, mut first, mut last) = (Vec::new(), None, started);
+    let (mut ids, mut times) = (Vec::new(), Vec::new());
     model
         .generate(None, &request.prompt, &options, &mut |event| {
             if let Event::Token { id, .. } = event {
                 ids.push(id);
-                last = Instant::now();
-                first.get_or_insert(last);
+                times.push(Instant::now());
             }
             Flow::Continue
         })
         .expect("the requests are valid");
-    let first = first.expect("at least one token is asked for");
+    let (first, last) = times
+        .first()
+        .zip(times.last())
+        .expect("at least one token is asked for");
+    let second = times.get(1).unwrap_or(first);
     Answer {
         ids,
-        first_seconds: (first - started).as_secs_f64(),
-        rest_seconds: (last - first).as_secs_f64(),
+        first_seconds: (*first - started).as_secs_f64(),
+        rest_seconds: (*last - *second).as_secs_f64(),
     }
 }

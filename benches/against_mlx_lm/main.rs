@@ -153,7 +153,7 @@ fn round(side: Side, work: &Work) -> ([f64; MEASURES.len()], Vec<Vec<u32>>) {
 
     let decode_seconds = |answer: &Answer, count: usize| {
         assert_eq!(answer.ids.len(), count, "an answer ended early");
-        answer.rest_seconds / (count - 1) as f64
+        answer.rest_seconds / (count - 2) as f64
     };
     let numbers = [
         1.0 / decode_seconds(&decode, DECODE_TOKENS),

@@ -50,7 +50,8 @@ pub(crate) struct Answer {
     pub(crate) ids: Vec<u32>,
     /// From the request to the first token.
     pub(crate) first_seconds: f64,
-    /// From the first token to the last.
+    /// From the second token to the last: mlx-lm gives out the first one when the second is
+    /// almost done.
     pub(crate) rest_seconds: f64,
 }
 
