@@ -15,7 +15,8 @@
 #define MOST_CALLS 5
 
 static const char tools[] =
-    "\"tools\": [{\"type\": \"function\", \"name\": \"current_time\","
+    "\"parallel_tool_calls\": false,"
+    " \"tools\": [{\"type\": \"function\", \"name\": \"current_time\","
     " \"description\": \"Tells the time of day in UTC.\","
     " \"parameters\": {\"type\": \"object\", \"properties\": {}}}]";
 
