@@ -1,7 +1,7 @@
 //! Conversations that a later request continues by the id of their last answer.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -59,6 +59,11 @@ impl ResponseStore {
         self.entries().get(namespace, id, Instant::now())
     }
 
+    /// The items of these ids, out of all conversations of the namespace.
+    pub(crate) fn find(&self, namespace: &str, ids: &HashSet<&str>) -> HashMap<String, Value> {
+        self.entries().find(namespace, ids, Instant::now())
+    }
+
     fn entries(&self) -> MutexGuard<'_, Entries> {
         // No code of others runs under the lock, and each change leaves the entries consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -105,6 +110,41 @@ impl Entries {
         let entry = entry.filter(|entry| entry.namespace == namespace)?;
         entry.last_use = self.uses;
         Some(Arc::clone(&entry.items))
+    }
+
+    fn find(
+        &mut self,
+        namespace: &str,
+        ids: &HashSet<&str>,
+        now: Instant,
+    ) -> HashMap<String, Value> {
+        self.expire(now);
+        let entries = self.by_id.values_mut();
+        let mut entries: Vec<&mut Entry> = entries
+            .filter(|entry| entry.namespace == namespace)
+            .collect();
+        // A conversation that goes on is the latest of those that hold its items.
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.last_use));
+        let mut found = HashMap::new();
+        for entry in entries {
+            if found.len() == ids.len() {
+                break;
+            }
+            let before = found.len();
+            for item in entry.items.iter() {
+                if let Some(id) = item["id"].as_str()
+                    && ids.contains(id)
+                    && !found.contains_key(id)
+                {
+                    found.insert(id.to_owned(), item.clone());
+                }
+            }
+            if found.len() > before {
+                self.uses += 1;
+                entry.last_use = self.uses;
+            }
+        }
+        found
     }
 
     fn expire(&mut self, now: Instant) {
@@ -165,6 +205,24 @@ mod tests {
         assert_eq!(*entries.get("n", "a", almost).unwrap(), [json!("hi")]);
         assert_eq!(entries.get("n", "a", start + LIFETIME), None);
         assert_eq!((entries.bytes, entries.by_id.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_item_is_found_in_any_conversation_of_its_namespace() {
+        let mut entries = Entries::new(CAPACITY);
+        let now = Instant::now();
+        let item = |id: &str| json!({"id": id, "text": "x".repeat(CAPACITY / 4)});
+        entries.put("n", "a", vec![json!("hi"), item("one")], now);
+        entries.put("n", "b", vec![item("two"), json!({"id": 3})], now);
+        entries.put("other", "c", vec![item("three")], now);
+        let ids = HashSet::from(["one", "three", "four"]);
+        let found = entries.find("n", &ids, now);
+        assert_eq!(found, HashMap::from([("one".to_owned(), item("one"))]));
+        // Whatever was found in is in use.
+        entries.put("n", "d", vec![item("four"), item("five")], now);
+        assert!(entries.get("n", "b", now).is_none());
+        assert!(entries.get("n", "a", now).is_some());
+        assert!(entries.find("n", &ids, now + LIFETIME).is_empty());
     }
 
     #[test]

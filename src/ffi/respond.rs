@@ -103,7 +103,7 @@ pub unsafe extern "C" fn mlxb_protocol_to_chat(
 /// decides.
 ///
 /// A conversation of Responses is kept by the cache for an hour, up to 32 MiB of them, so that
-/// previous_response_id continues it.
+/// previous_response_id continues it, and an item_reference stands for any of its items.
 ///
 /// @param model              The model. The request's name of one is repeated in the answer.
 /// @param cache              Where states and conversations are kept; NULL to keep neither.

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{Object, malformed};
+use super::{
+    failure::Mistake,
+    fields::{Object, mistake, mistake_in},
+};
 use crate::{
     error::{Error, Result},
     escape::Escaped,
@@ -98,10 +101,8 @@ impl Conversation {
         place: &str,
     ) -> Result<()> {
         let name = self.called.get(call_id).ok_or_else(|| {
-            malformed(format!(
-                "no tool call with this id comes before: {place} {}",
-                Escaped(call_id)
-            ))
+            let what = "no tool call with this id comes before";
+            mistake_in(Mistake::Value, what, place, Escaped(call_id))
         })?;
         let mut message = json!({
             "role": "tool",
@@ -119,7 +120,7 @@ impl Conversation {
     /// All of them; `place` names the field where they should have been.
     pub(super) fn finish(self, place: &str) -> Result<Vec<Value>> {
         if self.messages.is_empty() {
-            return Err(malformed(format!("no messages: {place}")));
+            return Err(mistake(Mistake::Missing, "no messages", place));
         }
         Ok(self.messages)
     }
@@ -221,6 +222,10 @@ const KNOWN_PARTS: &[&str] = &[
     "tool_search_tool_result",
     "tool_reference",
     "browser_state",
+    "advisor_tool_result",
+    "mcp_tool_listing",
+    "tool_addition",
+    "tool_removal",
     "container_upload",
     "mcp_tool_use",
     "mcp_tool_result",

@@ -1,7 +1,10 @@
 //! Reading a request's fields: each mistake is named by the path of its field.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
+use super::failure::{Cause, Mistake};
 use crate::{
     error::{Error, Kind, Result},
     escape::Escaped,
@@ -33,7 +36,7 @@ impl<'a> Object<'a> {
     pub(super) fn at(place: String, value: &'a Value) -> Result<Self> {
         match value {
             Value::Object(map) => Ok(Self { place, map }),
-            _ => Err(malformed(format!("not an object: {place}"))),
+            _ => Err(mistake(Mistake::Type, "not an object", &place)),
         }
     }
 
@@ -139,6 +142,7 @@ impl<'a> Object<'a> {
     /// Refuses any value of a field but null and those that ask for what happens anyway.
     pub(super) fn only(&self, key: &str, accepted: &[Value]) -> Result<()> {
         match self.get(key) {
+            Some(_) if accepted.is_empty() => Err(self.refused(Mistake::UnsupportedField, key)),
             Some(value) if !accepted.contains(value) => Err(self.unsupported(key)),
             _ => Ok(()),
         }
@@ -146,30 +150,62 @@ impl<'a> Object<'a> {
 
     /// The field is of the wrong kind.
     pub(super) fn malformed(&self, what: &str, key: &str) -> Error {
-        malformed(format!("not {what}: {}", self.place_of(key)))
+        mistake(Mistake::Type, &format!("not {what}"), &self.place_of(key))
     }
 
     /// The field must be there.
     pub(super) fn missing(&self, key: &str) -> Error {
-        malformed(format!("missing: {}", self.place_of(key)))
+        mistake(Mistake::Missing, "missing", &self.place_of(key))
     }
 
     /// The field is known, but what it asks for is not done here.
     pub(super) fn unsupported(&self, key: &str) -> Error {
-        let value = self.map.get(key).and_then(shown).unwrap_or_default();
-        malformed(format!("not supported: {}{value}", self.place_of(key)))
+        self.refused(Mistake::UnsupportedValue, key)
     }
 
     /// The field has a value that means nothing.
     pub(super) fn unknown(&self, key: &str) -> Error {
-        let value = self.map.get(key).and_then(shown).unwrap_or_default();
-        malformed(format!("not a known value: {}{value}", self.place_of(key)))
+        self.refused(Mistake::Value, key)
+    }
+
+    fn refused(&self, mistake: Mistake, key: &str) -> Error {
+        let what = match mistake {
+            Mistake::UnsupportedField | Mistake::UnsupportedValue => "not supported",
+            _ => "not a known value",
+        };
+        let place = self.place_of(key);
+        match self.map.get(key).and_then(shown) {
+            Some(value) => mistake_in(mistake, what, &place, value),
+            None => self::mistake(mistake, what, &place),
+        }
     }
 }
 
-/// An error about a request.
+/// An error about a request as a whole.
 pub(super) fn malformed(message: impl Into<String>) -> Error {
     Error::new(Kind::Protocol, message)
+}
+
+/// An error about the field at `place`.
+pub(super) fn mistake(mistake: Mistake, what: &str, place: &str) -> Error {
+    about(mistake, format!("{what}: {place}"), place)
+}
+
+/// An error about what the field at `place` holds.
+pub(super) fn mistake_in(
+    mistake: Mistake,
+    what: &str,
+    place: &str,
+    value: impl fmt::Display,
+) -> Error {
+    about(mistake, format!("{what}: {place} {value}"), place)
+}
+
+fn about(mistake: Mistake, message: String, place: &str) -> Error {
+    malformed(message).with_source(Cause::Field {
+        place: place.to_owned(),
+        mistake,
+    })
 }
 
 fn whole(value: &Value) -> Option<u64> {
@@ -183,9 +219,9 @@ fn whole(value: &Value) -> Option<u64> {
 /// A value that is short enough to be a setting, never text of a conversation.
 fn shown(value: &Value) -> Option<String> {
     match value {
-        Value::Bool(_) | Value::Number(_) => Some(format!(" {value}")),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
         Value::String(text) if text.chars().count() <= SHOWN_CHARACTERS => {
-            Some(format!(" {}", Escaped(text)))
+            Some(Escaped(text).to_string())
         }
         _ => None,
     }

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    Protocol, Request, failure,
+    Protocol, Request,
+    failure::{self, Cause, Mistake},
     ids::Ids,
     output::{Encoder, Ending, Envelope, Part, TokenLogprob, Usage, WireEvent, unix_time},
     tools::ToolChoice,
@@ -77,7 +78,11 @@ impl Model {
             return Err(Error::new(
                 Kind::Unsupported,
                 format!("adapters are not supported: {}", Escaped(adapter)),
-            ));
+            )
+            .with_source(Cause::Field {
+                place: "adapter".into(),
+                mistake: Mistake::UnsupportedField,
+            }));
         }
         let prompt = Prompt::new(self, turn)?;
         let generate_options = GenerateOptions {
@@ -158,6 +163,10 @@ impl Prompt {
                     Kind::Unsupported,
                     "a model of this family cannot be made to call a tool: tool_choice",
                 )
+                .with_source(Cause::Field {
+                    place: "tool_choice".into(),
+                    mistake: Mistake::UnsupportedValue,
+                })
             })?;
             let closing = format.reasoning_closing(&end).unwrap_or_default();
             let opening = closing.to_owned() + &opening;
@@ -289,10 +298,11 @@ impl Answer<'_, '_> {
             ToolChoice::Required | ToolChoice::Named(_)
         );
         if must_call && self.call_count == 0 && ending != Ending::Cancelled {
-            return Err(self.fail(Error::new(
+            let error = Error::new(
                 Kind::Protocol,
                 "the model made no valid call of the tool that it had to: tool_choice",
-            )));
+            );
+            return Err(self.fail(error.with_source(Cause::Model)));
         }
         let usage = Usage {
             input: generated.prompt_tokens,

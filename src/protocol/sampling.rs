@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::fields::{Object, malformed};
+use super::{
+    failure::Mistake,
+    fields::{Object, mistake_in},
+};
 use crate::{
     error::Result,
     escape::Escaped,
@@ -43,7 +46,7 @@ impl SamplingFields {
             };
             u32::try_from(number)
                 .map(Some)
-                .map_err(|_| malformed(format!("too large: {} {number}", request.place_of(key))))
+                .map_err(|_| mistake_in(Mistake::Value, "too large", key, number))
         };
         let penalty = |value: &str, context_size: &str| -> Result<PenaltyFields> {
             Ok(PenaltyFields {
@@ -81,11 +84,16 @@ impl SamplingFields {
             if let Some(value) = value
                 && !range.contains(&value)
             {
-                return Err(malformed(format!("out of range: {key} {value}")));
+                return Err(mistake_in(Mistake::Value, "out of range", key, value));
             }
         }
         if fields.min_tokens_to_keep == Some(0) {
-            return Err(malformed("out of range: min_tokens_to_keep 0"));
+            return Err(mistake_in(
+                Mistake::Value,
+                "out of range",
+                "min_tokens_to_keep",
+                0,
+            ));
         }
         Ok(fields)
     }
@@ -151,12 +159,11 @@ fn logit_bias(request: &Object<'_>) -> Result<Vec<(u32, f32)>> {
         let bias = bias.as_f64().map(|bias| bias as f32);
         let bias = bias.filter(|bias| bias.is_finite());
         let (Some(id), Some(bias)) = (id, bias) else {
-            return Err(malformed(format!(
-                "not a token id with a finite bias: logit_bias {shown}"
-            )));
+            let what = "not a token id with a finite bias";
+            return Err(mistake_in(Mistake::Value, what, "logit_bias", shown));
         };
         if !named.insert(id) {
-            return Err(malformed(format!("named twice: logit_bias {id}")));
+            return Err(mistake_in(Mistake::Value, "named twice", "logit_bias", id));
         }
         biases.push((id, bias));
         Ok(())

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{Object, malformed};
+use super::{
+    failure::Mistake,
+    fields::{Object, mistake, mistake_in},
+};
 use crate::error::Result;
 
 /// Fields of a chat that variables of a template must not stand in for.
@@ -20,10 +23,12 @@ pub(super) fn template_variables(request: &Object<'_>) -> Result<Map<String, Val
     };
     for key in NO_VARIABLES {
         if variables.fields().contains_key(*key) {
-            return Err(malformed(format!(
-                "not a variable of a template: {}",
-                variables.place_of(key)
-            )));
+            let place = variables.place_of(key);
+            return Err(mistake(
+                Mistake::Value,
+                "not a variable of a template",
+                &place,
+            ));
         }
     }
     Ok(variables.fields().clone())
@@ -36,7 +41,7 @@ pub(super) fn stop(request: &Object<'_>, key: &str) -> Result<Vec<String>> {
         _ => request.strings(key)?.unwrap_or_default(),
     };
     if stop.iter().any(|text| text.is_empty()) {
-        return Err(malformed(format!("empty: {}", request.place_of(key))));
+        return Err(mistake(Mistake::Value, "empty", &request.place_of(key)));
     }
     Ok(stop.into_iter().map(str::to_owned).collect())
 }
@@ -57,7 +62,12 @@ pub(super) fn top_logprobs(request: &Object<'_>, most: u64) -> Result<Option<u32
         return Ok(None);
     };
     if count > most {
-        return Err(malformed(format!("out of range: top_logprobs {count}")));
+        return Err(mistake_in(
+            Mistake::Value,
+            "out of range",
+            "top_logprobs",
+            count,
+        ));
     }
     Ok(u32::try_from(count).ok())
 }

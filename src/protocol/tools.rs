@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{Object, malformed};
+use super::{
+    failure::Mistake,
+    fields::{Object, mistake, mistake_in},
+};
 use crate::{error::Result, escape::Escaped};
 
 /// Whether the answer must call a tool.
@@ -24,7 +27,7 @@ pub(crate) enum ToolChoice {
 pub(super) fn nested(tool: &Object<'_>, schema: &str) -> Result<Value> {
     let name = tool.required_string("name")?;
     if name.is_empty() {
-        return Err(malformed(format!("empty: {}", tool.place_of("name"))));
+        return Err(mistake(Mistake::Value, "empty", &tool.place_of("name")));
     }
     tool.string("description")?;
     tool.object(schema)?;
@@ -61,10 +64,8 @@ impl Tools {
         for (index, tool) in nested.iter().enumerate() {
             let name = name_of(tool);
             if nested[..index].iter().any(|other| name_of(other) == name) {
-                return Err(malformed(format!(
-                    "two tools have one name: {}",
-                    Escaped(name)
-                )));
+                let what = "two tools have one name";
+                return Err(mistake_in(Mistake::Value, what, "tools", Escaped(name)));
             }
         }
         Ok(Self {
@@ -79,9 +80,8 @@ impl Tools {
             ToolChoice::Auto => {}
             ToolChoice::None => self.nested.clear(),
             ToolChoice::Required if self.nested.is_empty() => {
-                return Err(malformed(format!(
-                    "there are no tools to choose from: {place}"
-                )));
+                let what = "there are no tools to choose from";
+                return Err(mistake(Mistake::Value, what, place));
             }
             ToolChoice::Required => {}
             ToolChoice::Named(name) => self.check_name(name, place)?,
@@ -103,10 +103,8 @@ impl Tools {
         if self.nested.iter().any(|tool| name_of(tool) == name) {
             return Ok(());
         }
-        Err(malformed(format!(
-            "not one of the tools: {place} {}",
-            Escaped(name)
-        )))
+        let what = "not one of the tools";
+        Err(mistake_in(Mistake::Value, what, place, Escaped(name)))
     }
 }
 

@@ -132,6 +132,20 @@ fn what_cannot_begin_tells_no_events() {
             let body: Value = serde_json::from_str(error.detail().unwrap()).unwrap();
             assert_eq!(body["error"]["type"], "invalid_request_error");
             assert_eq!(body["error"]["message"], error.message());
+            if protocol != Protocol::Messages {
+                let (param, code) = match (kind, protocol) {
+                    (Kind::ContextFull, Protocol::Responses) => {
+                        (json!("input"), json!("context_length_exceeded"))
+                    }
+                    (Kind::ContextFull, _) => (json!("messages"), json!("context_length_exceeded")),
+                    (Kind::Unsupported, _) => (json!("adapter"), json!("unsupported_parameter")),
+                    _ => (Value::Null, Value::Null),
+                };
+                assert_eq!(
+                    (&body["error"]["param"], &body["error"]["code"]),
+                    (&param, &code)
+                );
+            }
         }
     }
 }
@@ -203,6 +217,13 @@ fn a_random_model_that_must_call_a_tool_calls_it_or_fails() {
                         assert!(error.message().ends_with("tool_choice"));
                         assert_eq!(last.0, failure);
                         assert!(last.1.to_string().contains(error.message()));
+                        // The request was right, the model was not.
+                        let body: Value = serde_json::from_str(error.detail().unwrap()).unwrap();
+                        let kind = match protocol {
+                            Protocol::Messages => "api_error",
+                            _ => "server_error",
+                        };
+                        assert_eq!(body["error"]["type"], kind);
                     }
                 }
             }

@@ -56,6 +56,9 @@ def check(adapter, value, what):
     assert not unknown, f"fields that {what} does not have: {unknown}"
     COUNTS[what] += 1
 
+# What a server answers with an error of this type.
+STATUS = {"invalid_request_error": 400, "server_error": 500, "api_error": 500}
+
 
 class Library(httpx2.BaseTransport):
     """Passes requests on to the library."""
@@ -68,7 +71,8 @@ class Library(httpx2.BaseTransport):
         print(json.dumps(call), flush=True)
         reply = json.loads(sys.stdin.readline())
         if "error" in reply and not reply["events"]:
-            return httpx2.Response(400, json=json.loads(reply["error"]))
+            error = json.loads(reply["error"])
+            return httpx2.Response(STATUS[error["error"]["type"]], json=error)
         if not body.get("stream"):
             check(pydantic.TypeAdapter(WHOLE[request.url.path]), json.loads(reply["response"]), "objects")
             return httpx2.Response(200, json=json.loads(reply["response"]))
@@ -133,6 +137,15 @@ def same(one, other):
 
 def script(letter):
     return {"chat_template_kwargs": {"script": letter}}
+
+
+def refused(kind, call, **request):
+    """The error of this kind that a call meets."""
+    try:
+        call(**request)
+    except kind as error:
+        return error
+    raise AssertionError(f"accepted: {request}")
 
 
 # ---- Chat Completions ----
@@ -225,13 +238,23 @@ def chat_completions():
     assert chunks[-1].choices[0].finish_reason == "length"
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello"
 
-    for wrong, named in [({"n": 2}, "n 2"), ({"response_format": {"type": "json_object"}}, "response_format")]:
-        try:
-            OPENAI.chat.completions.create(model="m", messages=USER, **wrong)
-        except openai.BadRequestError as error:
-            assert named in error.body["message"] and error.type == "invalid_request_error", error
-        else:
-            raise AssertionError(f"accepted: {wrong}")
+    for wrong, param, code in [
+        ({"n": 2}, "n", "unsupported_value"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type", "unsupported_value"),
+        ({"web_search_options": {}}, "web_search_options", "unsupported_parameter"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content", "missing_required_parameter"),
+        ({"messages": [{"role": "user", "content": "word " * 2000}]}, "messages", "context_length_exceeded"),
+    ]:
+        request = {"model": "m", "messages": USER, **wrong}
+        error = refused(openai.BadRequestError, OPENAI.chat.completions.create, **request)
+        assert (error.type, error.param, error.code) == ("invalid_request_error", param, code), error
+
+    # A call that must be made and is not whole is a failure of the model, not of the request.
+    forced = {"model": "m", "messages": USER, "tools": CHAT_TOOLS, "tool_choice": "required", "max_tokens": 1}
+    error = refused(openai.InternalServerError, OPENAI.chat.completions.create, **forced)
+    assert error.type == "server_error", error
+    error = refused(openai.APIError, lambda: list(OPENAI.chat.completions.create(**forced, stream=True)))
+    assert error.type == "server_error" and "tool_choice" in error.message, error
 
 
 # ---- Responses ----
@@ -287,17 +310,27 @@ def openai_responses():
     by_items = responses("a", [user, *items, *outputs], tools=RESPONSES_TOOLS, store=False)
     by_id = responses("a", outputs, tools=RESPONSES_TOOLS, previous_response_id=done.id)
     assert by_items.usage.input_tokens == by_id.usage.input_tokens
-    try:
-        OPENAI.responses.create(model="m", input="Hi", previous_response_id=by_items.id)
-    except openai.BadRequestError as error:
-        assert "previous_response_id" in str(error)
-    else:
-        raise AssertionError("a response was kept that should not have been")
+    references = [{"type": "item_reference", "id": item.id} for item in done.output]
+    by_reference = responses("a", [user, *references, *outputs], tools=RESPONSES_TOOLS)
+    assert by_reference.usage.input_tokens == by_id.usage.input_tokens
+    for request, param, code in [
+        ({"previous_response_id": by_items.id}, "previous_response_id", "previous_response_not_found"),
+        ({"input": [{"type": "item_reference", "id": by_items.output[0].id}]}, "input[0].id", "invalid_value"),
+    ]:
+        error = refused(openai.BadRequestError, OPENAI.responses.create, model="m", **{"input": "Hi", **request})
+        assert (error.param, error.code) == (param, code), error
 
     for choice in ["required", {"type": "function", "name": "weather"}]:
         done = responses("", tools=RESPONSES_TOOLS, tool_choice=choice)
         (call,) = done.output
         assert call.name == ("time" if choice == "required" else "weather"), call
+
+    forced = {"model": "m", "input": "Hi", "tools": RESPONSES_TOOLS, "tool_choice": "required"}
+    forced["max_output_tokens"] = 1
+    error = refused(openai.InternalServerError, OPENAI.responses.create, **forced)
+    assert error.type == "server_error", error
+    failed = list(OPENAI.responses.create(**forced, stream=True))[-1]
+    assert (failed.type, failed.response.error.code) == ("response.failed", "server_error")
 
     done = responses("a", max_output_tokens=2)
     assert (done.status, done.output_text) == ("incomplete", "Hello, wörld")
@@ -372,12 +405,29 @@ def anthropic_messages():
     done = messages("a", stop_sequences=["wör"])
     assert (done.content[0].text, done.stop_reason, done.stop_sequence) == ("Hello, ", "stop_sequence", "wör")
 
-    try:
-        ANTHROPIC.messages.create(model="m", max_tokens=9, messages=USER, container="c")
-    except anthropic.BadRequestError as error:
-        assert error.body["error"]["message"] == "not supported: container c", error.body
-    else:
-        raise AssertionError("accepted: container")
+    # The prompt goes into the cache, and nothing is said.
+    unheard = [{"role": "user", "content": "Nobody has said this before."}]
+    done = messages("a", unheard, max_tokens=0)
+    assert (done.content, done.stop_reason, done.usage.output_tokens) == ([], "max_tokens", 0)
+    usage = messages("a", unheard).usage
+    assert usage.cache_read_input_tokens > usage.input_tokens
+
+    edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    done = ANTHROPIC.beta.messages.create(
+        model="m", max_tokens=9, messages=USER, context_management=edits, extra_body=script("a")
+    )
+    assert done.content[0].text == "Hello, wörld! 🙂"
+
+    request = {"model": "m", "max_tokens": 9, "messages": USER, "container": "c"}
+    error = refused(anthropic.BadRequestError, ANTHROPIC.messages.create, **request)
+    assert error.body["error"]["message"] == "not supported: container c", error.body
+
+    forced = {"model": "m", "max_tokens": 1, "messages": USER, "tools": MESSAGES_TOOLS}
+    forced["tool_choice"] = {"type": "any"}
+    error = refused(anthropic.InternalServerError, ANTHROPIC.messages.create, **forced)
+    assert error.body["error"]["type"] == "api_error", error.body
+    error = refused(anthropic.APIStatusError, lambda: list(ANTHROPIC.messages.create(**forced, stream=True)))
+    assert error.body["error"]["type"] == "api_error", error.body
 
     # The client begins the answer itself.
     done = messages("a", [*USER, {"role": "assistant", "content": "Helloa"}])

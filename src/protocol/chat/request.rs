@@ -6,7 +6,8 @@ use crate::{
     error::Result,
     protocol::{
         conversation::{Assistant, Call, Conversation, text_of},
-        fields::{Object, malformed},
+        failure::Mistake,
+        fields::{Object, mistake},
         sampling::SamplingFields,
         shared,
         tools::{self, ToolChoice, Tools},
@@ -91,7 +92,7 @@ fn logprobs(request: &Object<'_>) -> Result<Option<u32>> {
     match (wanted, top) {
         (true, top) => Ok(Some(top.unwrap_or(0))),
         (false, None | Some(0)) => Ok(None),
-        (false, Some(_)) => Err(malformed("needs logprobs: top_logprobs")),
+        (false, Some(_)) => Err(mistake(Mistake::Value, "needs logprobs", "top_logprobs")),
     }
 }
 

@@ -6,7 +6,8 @@ use crate::{
     error::Result,
     protocol::{
         conversation::{Assistant, Call, Conversation, part_text, text_of, unsupported_part},
-        fields::{Object, malformed},
+        failure::Mistake,
+        fields::{Object, mistake},
         sampling::SamplingFields,
         shared,
         tools::{self, ToolChoice, Tools},
@@ -29,7 +30,8 @@ impl Request {
         let request = Object::root(request)?;
         refuse_what_is_unsupported(&request)?;
         let (tools, parallel_tool_calls) = read_tools(&request)?;
-        let max_tokens = request.positive("max_tokens")?;
+        // With 0 the prompt is run into the cache, and nothing is said.
+        let max_tokens = request.count("max_tokens")?;
         let mut variables = reasoning(&request)?;
         variables.extend(shared::template_variables(&request)?);
         let (messages, continues_last_message) = read_messages(&request)?;
@@ -57,8 +59,27 @@ fn refuse_what_is_unsupported(request: &Object<'_>) -> Result<()> {
     request.only("service_tier", &[json!("auto"), json!("standard_only")])?;
     request.only("speed", &[json!("standard")])?;
     request.only("mcp_servers", &[json!([])])?;
-    request.only("container", &[])?;
-    request.only("context_management", &[])
+    request.only("fallbacks", &[json!("default"), json!([])])?;
+    for key in ["container", "compaction", "thread", "output_format"] {
+        request.only(key, &[])?;
+    }
+    refuse_edits(request)
+}
+
+/// Nothing is taken out of a conversation here. That all thinking stays is a way to ask for that.
+fn refuse_edits(request: &Object<'_>) -> Result<()> {
+    let Some(management) = request.object("context_management")? else {
+        return Ok(());
+    };
+    for edit in management.objects("edits")?.unwrap_or_default() {
+        match edit.required_string("type")? {
+            "clear_thinking_20251015" if edit.get("keep").is_some() => {
+                edit.only("keep", &[json!("all"), json!({"type": "all"})])?;
+            }
+            _ => return Err(edit.unsupported("type")),
+        }
+    }
+    Ok(())
 }
 
 /// What `thinking` and `output_config` ask of the template. A budget of thinking tokens is a
@@ -67,6 +88,7 @@ fn reasoning(request: &Object<'_>) -> Result<Map<String, Value>> {
     let mut variables = Map::new();
     if let Some(output) = request.object("output_config")? {
         output.only("format", &[])?;
+        output.only("task_budget", &[])?;
         if let Some(effort) = output.string("effort")? {
             variables = tools::reasoning_variables(effort);
         }
@@ -132,7 +154,7 @@ fn read_messages(request: &Object<'_>) -> Result<(Vec<Value>, bool)> {
     }
     let messages = request.objects("messages")?.unwrap_or_default();
     if messages.is_empty() {
-        return Err(malformed("no messages: messages"));
+        return Err(mistake(Mistake::Missing, "no messages", "messages"));
     }
     // The service takes several messages of one role in a row for one turn.
     let mut assistant = Assistant::default();

@@ -24,7 +24,6 @@ const REASONING: &[(&str, &str)] = &[("reasoning_text", "text"), ("text", "text"
 
 /// Items of tools that the hosted service runs, and others that only it can read.
 const HOSTED: &[&str] = &[
-    "item_reference",
     "file_search_call",
     "computer_call",
     "computer_call_output",
@@ -76,6 +75,7 @@ impl Items {
     /// Adds the next item.
     pub(super) fn add(&mut self, item: &Object<'_>) -> Result<()> {
         match item.string("type")? {
+            Some("item_reference") => Err(item.missing("id")),
             None | Some("message") => self.message(item),
             Some("reasoning") => self.reasoning(item),
             Some("function_call") => {
@@ -169,6 +169,16 @@ pub(super) fn input_items(request: &Object<'_>) -> Result<Vec<Value>> {
         Some(Value::Array(items)) => Ok(items.clone()),
         Some(_) => Err(no_input(request)),
     }
+}
+
+/// The id of the item that this one refers to. Nothing but its id says that it is a reference.
+pub(super) fn referenced_id(item: &Value) -> Option<&str> {
+    match item["type"].as_str() {
+        Some("item_reference") => {}
+        None if item["type"].is_null() && item["role"].is_null() => {}
+        _ => return None,
+    }
+    item["id"].as_str()
 }
 
 fn no_input(request: &Object<'_>) -> Error {

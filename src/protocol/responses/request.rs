@@ -1,16 +1,17 @@
 //! Reading a request of Responses.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
-use super::items::{Items, input_items};
+use super::items::{Items, input_items, referenced_id};
 use crate::{
     error::Result,
     escape::Escaped,
     generate::CacheUse,
     protocol::{
-        fields::{Object, malformed},
+        failure::Mistake,
+        fields::{Object, mistake_in},
         sampling::SamplingFields,
         shared,
         tools::{self, ToolChoice, Tools},
@@ -62,11 +63,15 @@ impl Request {
         refuse_what_is_unsupported(&request)?;
         let (tools, function_tools) = read_tools(&request)?;
         let (variables, summarizes) = reasoning(&request)?;
-        let items = read_items(&request, cache)?;
+        let (mut items, own) = read_items(&request, cache)?;
         let mut messages = Items::new(request.string("instructions")?);
-        for (index, item) in items.iter().enumerate() {
+        for item in &items {
+            messages.add(&Object::at("previous_response_id".into(), item)?)?;
+        }
+        for (index, item) in own.iter().enumerate() {
             messages.add(&Object::at(format!("input[{index}]"), item)?)?;
         }
+        items.extend(own);
         let turn = ChatTurn {
             messages: messages.finish()?,
             tools: tools.nested,
@@ -145,21 +150,39 @@ fn logprobs(request: &Object<'_>) -> Result<Option<u32>> {
     Ok(top.filter(|&count| count > 0))
 }
 
-fn read_items(request: &Object<'_>, cache: Option<&CacheUse>) -> Result<Vec<Value>> {
-    let own = input_items(request)?;
+/// The items of the conversation that the request continues, and its own.
+fn read_items(request: &Object<'_>, cache: Option<&CacheUse>) -> Result<(Vec<Value>, Vec<Value>)> {
+    let mut own = input_items(request)?;
+    put_in_referenced_items(&mut own, cache)?;
     let Some(id) = request.string("previous_response_id")? else {
-        return Ok(own);
+        return Ok((Vec::new(), own));
     };
     let before = cache.and_then(|used| used.cache.responses().get(&used.namespace, id));
     let before = before.ok_or_else(|| {
-        malformed(format!(
-            "no such response is kept: previous_response_id {}",
-            Escaped(id)
-        ))
+        let (what, place) = ("no such response is kept", "previous_response_id");
+        mistake_in(Mistake::NoSuchResponse, what, place, Escaped(id))
     })?;
-    let mut items = Arc::unwrap_or_clone(before);
-    items.extend(own);
-    Ok(items)
+    Ok((Arc::unwrap_or_clone(before), own))
+}
+
+/// Puts the items of kept conversations in the places of references to them.
+fn put_in_referenced_items(items: &mut [Value], cache: Option<&CacheUse>) -> Result<()> {
+    let ids: HashSet<&str> = items.iter().filter_map(referenced_id).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let kept = cache.map(|used| used.cache.responses().find(&used.namespace, &ids));
+    let kept = kept.unwrap_or_default();
+    for (index, item) in items.iter_mut().enumerate() {
+        let Some(id) = referenced_id(item) else {
+            continue;
+        };
+        *item = kept.get(id).cloned().ok_or_else(|| {
+            let place = format!("input[{index}].id");
+            mistake_in(Mistake::Value, "no such item is kept", &place, Escaped(id))
+        })?;
+    }
+    Ok(())
 }
 
 /// The tools in the nested form, and those of them that the response repeats.
@@ -170,6 +193,8 @@ fn read_tools(request: &Object<'_>) -> Result<(Tools, Vec<Value>)> {
         match tool.required_string("type")? {
             "function" => {
                 tool.only("defer_loading", &[json!(false)])?;
+                tool.only("async", &[json!(false)])?;
+                tool.only("allowed_callers", &[json!(["direct"])])?;
                 nested.push(tools::nested(&tool, "parameters")?);
                 let mut function = tool.fields().clone();
                 for key in ["parameters", "strict"] {

@@ -301,6 +301,47 @@ fn what_is_known_but_not_done_is_named() {
 }
 
 #[test]
+fn an_error_says_which_field_is_wrong_and_how() {
+    for (key, value, param, code) in [
+        ("n", json!(2), "n", "unsupported_value"),
+        (
+            "audio",
+            json!({"voice": "x"}),
+            "audio",
+            "unsupported_parameter",
+        ),
+        ("temperature", json!("hot"), "temperature", "invalid_type"),
+        ("top_p", json!(2), "top_p", "invalid_value"),
+        (
+            "messages",
+            json!([{"role": "user"}]),
+            "messages[0].content",
+            "missing_required_parameter",
+        ),
+        (
+            "messages",
+            json!([{"role": "tool", "tool_call_id": "7", "content": "x"}]),
+            "messages[0].tool_call_id",
+            "invalid_value",
+        ),
+        (
+            "tools",
+            json!([nested_tool("add"), nested_tool("add")]),
+            "tools",
+            "invalid_value",
+        ),
+    ] {
+        let error = read(P, &with(&base(), key, value)).unwrap_err();
+        let body = failure::body(P, &error);
+        assert_eq!(
+            body["error"],
+            json!({"message": error.message(), "type": "invalid_request_error", "param": param,
+                "code": code})
+        );
+    }
+}
+
+#[test]
 fn settings_are_read_under_all_their_names() {
     let turn = read(
         P,

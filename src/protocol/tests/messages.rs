@@ -153,6 +153,12 @@ fn thinking_and_effort_switch_the_templates_reasoning() {
 }
 
 #[test]
+fn a_prompt_can_be_run_without_an_answer() {
+    let turn = read(P, &with(&base(), "max_tokens", json!(0))).unwrap();
+    assert_eq!(turn.max_tokens, Some(0));
+}
+
+#[test]
 fn what_is_known_but_not_done_is_named() {
     for (key, value, named) in [
         ("max_tokens", Value::Null, "max_tokens"),
@@ -179,7 +185,35 @@ fn what_is_known_but_not_done_is_named() {
         ),
         ("container", json!("c"), "container c"),
         ("mcp_servers", json!([{}]), "mcp_servers"),
-        ("context_management", json!({}), "context_management"),
+        (
+            "context_management",
+            json!({"edits": [{"type": "clear_tool_uses_20250919"}]}),
+            "context_management.edits[0].type clear_tool_uses_20250919",
+        ),
+        (
+            "context_management",
+            json!({"edits": [{"type": "clear_thinking_20251015"}]}),
+            "context_management.edits[0].type clear_thinking_20251015",
+        ),
+        (
+            "context_management",
+            json!({"edits": [{"type": "clear_thinking_20251015",
+                "keep": {"type": "thinking_turns", "value": 1}}]}),
+            "context_management.edits[0].keep",
+        ),
+        (
+            "output_format",
+            json!({"type": "json_schema"}),
+            "output_format",
+        ),
+        ("compaction", json!({}), "compaction"),
+        ("thread", json!({"type": "create"}), "thread"),
+        ("fallbacks", json!([{"model": "m"}]), "fallbacks"),
+        (
+            "output_config",
+            json!({"task_budget": {"type": "tokens", "total": 9}}),
+            "output_config.task_budget",
+        ),
         ("speed", json!("fast"), "speed fast"),
         ("service_tier", json!("priority"), "service_tier priority"),
         ("stop_sequences", json!([""]), "stop_sequences"),
@@ -259,6 +293,16 @@ fn what_asks_for_the_default_is_accepted() {
         ("speed", json!("standard")),
         ("cache_control", json!({"type": "ephemeral"})),
         ("mcp_servers", json!([])),
+        ("fallbacks", json!("default")),
+        ("context_management", json!({})),
+        (
+            "context_management",
+            json!({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
+        ),
+        (
+            "output_config",
+            json!({"format": null, "task_budget": null}),
+        ),
         ("tools", json!([])),
         ("inference_geo", json!("eu")),
     ] {

@@ -8,7 +8,7 @@ mod responses;
 
 use serde_json::{Value, json};
 
-use super::{Protocol, Request, turn::ChatTurn};
+use super::{Protocol, Request, failure, turn::ChatTurn};
 use crate::{
     cache::{Cache, CacheOptions},
     error::{Kind, Result},
@@ -34,6 +34,12 @@ fn assert_refused(protocol: Protocol, request: &Value, named: &str) {
         Err(error) => {
             assert_eq!(error.kind(), Kind::Protocol, "{error}");
             assert!(error.message().ends_with(named), "{error} for {named}");
+            if protocol != Protocol::Messages {
+                let body = failure::body(protocol, &error);
+                let param = body["error"]["param"].as_str().expect("the field is named");
+                assert!(error.message().contains(&format!(": {param}")), "{body}");
+                assert!(body["error"]["code"].is_string(), "{body}");
+            }
         }
     }
 }

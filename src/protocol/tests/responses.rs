@@ -163,6 +163,72 @@ fn a_conversation_goes_on_from_a_kept_response() {
 }
 
 #[test]
+fn a_reference_stands_for_a_kept_item() {
+    let cache = cache_for("ann");
+    let text = |id: &str, text: &str| {
+        json!({"type": "message", "id": id, "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": []}]})
+    };
+    let call = json!({"type": "function_call", "id": "fc_1", "call_id": "1", "name": "add",
+        "arguments": "{}"});
+    let responses = cache.cache.responses();
+    responses.put("ann", "resp_1", vec![text("msg_1", "two"), call]);
+    responses.put("bob", "resp_2", vec![text("msg_2", "secret")]);
+    let read = |input: Value, cache| {
+        Request::read(P, &json!({"input": input}).to_string(), cache)
+            .map(|request| request.turn().messages.clone())
+    };
+    let input = json!([
+        {"role": "user", "content": "one"},
+        {"type": "item_reference", "id": "msg_1"},
+        {"id": "fc_1"},
+        {"type": "function_call_output", "call_id": "1", "output": "3"},
+    ]);
+    let messages = read(input.clone(), Some(&cache)).unwrap();
+    let contents: Vec<&Value> = messages.iter().map(|message| &message["content"]).collect();
+    assert_eq!(contents, ["one", "two", "3"]);
+    assert_eq!(messages[1]["tool_calls"][0]["id"], "1");
+    // The items themselves are kept, so that they stay when what they came from goes.
+    let request = json!({"input": input}).to_string();
+    let Ok(Request::Responses(request)) = Request::read(P, &request, Some(&cache)) else {
+        panic!("it is one of Responses");
+    };
+    assert_eq!(request.items[1], text("msg_1", "two"));
+    for (input, cache, named) in [
+        (input, None, "input[1].id msg_1"),
+        (
+            json!([{"type": "item_reference", "id": "msg_2"}]),
+            Some(&cache),
+            "input[0].id msg_2",
+        ),
+        (
+            json!([{"type": "item_reference"}]),
+            Some(&cache),
+            "input[0].id",
+        ),
+        (json!([{}]), Some(&cache), "input[0].role"),
+    ] {
+        let error = read(input, cache).unwrap_err();
+        assert!(error.message().ends_with(named), "{error}");
+    }
+}
+
+#[test]
+fn a_mistake_is_told_by_its_place_in_the_request_itself() {
+    let cache = cache_for("");
+    let before = vec![json!({"role": "user", "content": "one"})];
+    cache.cache.responses().put("", "resp_1", before);
+    let request = json!({"previous_response_id": "resp_1", "input": [{"role": "user"}]});
+    let error = Request::read(P, &request.to_string(), Some(&cache)).unwrap_err();
+    assert_eq!(error.message(), "missing: input[0].content");
+    let request = json!({"previous_response_id": "resp_2", "input": "Hi"});
+    let error = Request::read(P, &request.to_string(), Some(&cache)).unwrap_err();
+    let body = failure::body(P, &error);
+    assert_eq!(body["error"]["param"], "previous_response_id");
+    assert_eq!(body["error"]["code"], "previous_response_not_found");
+}
+
+#[test]
 fn what_asks_for_the_default_is_accepted() {
     for (key, value) in [
         ("background", json!(false)),
@@ -241,6 +307,20 @@ fn what_is_known_but_not_done_is_named() {
             "tools[0].type custom",
         ),
         ("tools", json!([{"type": "x"}]), "tools[0].type x"),
+        (
+            "tools",
+            json!([with(&flat_tool("f"), "async", json!(true))]),
+            "tools[0].async true",
+        ),
+        (
+            "tools",
+            json!([with(
+                &flat_tool("f"),
+                "allowed_callers",
+                json!(["programmatic"])
+            )]),
+            "tools[0].allowed_callers",
+        ),
         ("instructions", json!([]), "instructions"),
     ] {
         assert_refused(P, &with(&base(), key, value), named);
@@ -260,7 +340,7 @@ fn what_is_known_but_not_done_is_named() {
         ),
         (
             json!({"type": "item_reference", "id": "x"}),
-            "input[0].type item_reference",
+            "input[0].id x",
         ),
         (
             json!({"type": "computer_call"}),
