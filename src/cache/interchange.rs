@@ -10,8 +10,9 @@
 //! decimal numbers with spaces between them, which mlx-lm passes over.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, hash_map::RandomState},
     fs,
+    hash::{BuildHasher as _, Hasher as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -238,10 +239,10 @@ fn settle_tokens(shard: &Shard, count: usize, given: Option<&[u32]>) -> Result<V
 struct Partial(PathBuf);
 
 impl Partial {
+    /// Of a name of its own: others may be writing the same file.
     fn new(path: &Path) -> Self {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        Self(path.with_file_name(name))
+        let random = RandomState::new().build_hasher().finish();
+        Self(path.with_file_name(format!(".mlxb-{random:016x}.partial")))
     }
 }
 

@@ -42,13 +42,15 @@ enum Content {
     },
 }
 
-/// What changes when a file does.
+/// What changes when a file does. A copy in place or an archive may restore the time of
+/// modification, and a number is given to another file; the time of change tells these.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 /// Remembers hashes of files from one process to the next.
@@ -58,14 +60,21 @@ pub(crate) trait Remember {
 }
 
 impl Stamp {
-    fn of(file: &File) -> std::io::Result<Self> {
+    pub(crate) fn of(file: &File) -> std::io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         })
+    }
+
+    /// Whether the same open file was not written to in between. Renaming or unlinking it is
+    /// a change, too, but none of its content.
+    fn has_content_of(&self, earlier: &Self) -> bool {
+        (self.size, self.modified) == (earlier.size, earlier.modified)
     }
 
     /// A name for it.
@@ -74,9 +83,10 @@ impl Stamp {
         for number in [self.device, self.inode, self.size] {
             hash.update(&number.to_le_bytes());
         }
-        let (seconds, nanoseconds) = self.modified;
-        hash.update(&seconds.to_le_bytes());
-        hash.update(&nanoseconds.to_le_bytes());
+        for (seconds, nanoseconds) in [self.modified, self.changed] {
+            hash.update(&seconds.to_le_bytes());
+            hash.update(&nanoseconds.to_le_bytes());
+        }
         *hash.finalize().as_bytes()
     }
 }
@@ -207,7 +217,7 @@ fn read(file: &File, stamp: &Stamp, path: &Path) -> Result<[u8; 32]> {
         offset += count as u64;
     }
     // What the model holds is what was there when it was loaded.
-    if Stamp::of(file).map_err(io)? != *stamp {
+    if !Stamp::of(file).map_err(io)?.has_content_of(stamp) {
         return Err(Error::new(
             Kind::Unsupported,
             format!(
