@@ -864,7 +864,8 @@ mlxb_status mlxb_cache_take(const mlxb_cache *cache,
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
  *         mlxb_cache_put.
  *
- * Thread: any; waits for nobody. Since 0.1.0.
+ * Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
+ * read. Since 0.1.0.
  */
 mlxb_status mlxb_cache_peek(const mlxb_cache *cache,
                             const mlxb_model *model,
@@ -884,7 +885,8 @@ mlxb_status mlxb_cache_peek(const mlxb_cache *cache,
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
  *         mlxb_cache_put.
  *
- * Thread: any; waits for nobody. Since 0.1.0.
+ * Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
+ * read. Since 0.1.0.
  */
 mlxb_status mlxb_cache_find_exact(const mlxb_cache *cache,
                                   const mlxb_model *model,
@@ -895,7 +897,8 @@ mlxb_status mlxb_cache_find_exact(const mlxb_cache *cache,
                                   mlxb_error **error);
 
 /**
- * Returns when everything that is to be on disk is there; without a folder at once.
+ * Returns when everything that is to be on disk is there; without a folder at once. What could
+ * not be written before is tried again.
  *
  * @return MLXB_OK; MLXB_NO_SPACE, MLXB_IO and the like when something could not be written:
  *         everything else is; MLXB_BUSY on the cache's own thread, as in a log callback;

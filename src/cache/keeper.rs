@@ -12,6 +12,7 @@ use std::{
 use super::{
     namespace::Namespace,
     shared::{Content, Core, Leaving},
+    shelf::Place,
     transfer,
 };
 use crate::{
@@ -44,12 +45,32 @@ pub(super) struct Work {
     thread: Option<ThreadId>,
     failures: u64,
     last_failure: Option<(Kind, String)>,
+    /// Whether the last write failed, and that was said.
+    is_failing: bool,
+    /// Whether what is left to write at the end would wait for another process, one after the
+    /// other.
+    gives_up: bool,
+}
+
+/// What to do with an entry that has left memory while the queue is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Wait until there is room.
+    Waits,
+    /// Make room.
+    GivesUpTheOldest,
 }
 
 impl Work {
     /// States that wait to be written, or are being written.
     pub(super) fn pending(&self) -> usize {
         self.spills.len() + usize::from(self.is_writing)
+    }
+
+    /// Whether one more state of so many bytes is too much.
+    fn is_full(&self, bytes: u64, most_bytes: u64) -> bool {
+        let is_too_large = self.spill_bytes.saturating_add(bytes) > most_bytes;
+        self.spills.len() >= MOST_WAITING || is_too_large && !self.spills.is_empty()
     }
 
     /// When to look for what other processes have stored; None: not before a look-up misses.
@@ -64,9 +85,7 @@ enum Job {
     /// An entry left memory.
     Spill(Leaving),
     /// An entry has come to rest; it stays.
-    Write(Namespace, State),
-    /// Entries that nobody uses.
-    Demote(Vec<Leaving>),
+    Write(Place, State),
     /// Others may have stored something.
     Look,
 }
@@ -87,31 +106,44 @@ pub(super) fn start(core: &Arc<Core>) -> Result<Option<JoinHandle<()>>> {
 
 impl Core {
     /// Hands an entry that has left memory to the background thread.
-    pub(super) fn enqueue(&self, leaving: Leaving) {
+    pub(super) fn enqueue(&self, leaving: Leaving, patience: Patience) {
         let most_bytes = self.options.memory_bytes.max(LEAST_WAITING_BYTES);
+        let bytes = leaving.state.bytes;
         let mut given_up = Vec::new();
         let mut content = self.content();
-        content.work.spill_bytes += leaving.state.bytes;
-        content.work.spills.push_back(leaving);
-        while content.work.spills.len() > MOST_WAITING
-            || content.work.spills.len() > 1 && content.work.spill_bytes > most_bytes
-        {
+        // The thread that writes cannot wait for itself.
+        if patience == Patience::Waits && content.work.thread != Some(std::thread::current().id()) {
+            content = self
+                .work_changed
+                .wait_while(content, |content| content.work.is_full(bytes, most_bytes))
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        while content.work.is_full(bytes, most_bytes) {
             let Some(oldest) = content.work.spills.pop_front() else {
                 break;
             };
             content.work.spill_bytes -= oldest.state.bytes;
             content.forget(&oldest);
-            content.counters.dropped_writes += 1;
             given_up.push(oldest);
         }
+        content.work.spill_bytes += bytes;
+        content.work.spills.push_back(leaving);
         drop(content);
         self.work_changed.notify_all();
+        // What came to rest before has been written then.
+        given_up.retain(|one| !self.is_on_disk(one));
         if !given_up.is_empty() {
+            self.content().counters.dropped_writes += given_up.len() as u64;
             log::warn!(
                 "states are evicted faster than written: {} dropped",
                 given_up.len()
             );
         }
+    }
+
+    fn is_on_disk(&self, leaving: &Leaving) -> bool {
+        let tokens = &leaving.state.tokens;
+        self.disk_prefix(&leaving.namespace, tokens) == tokens.len()
     }
 
     /// Says that a look-up found less than all: another process may have it on disk by now.
@@ -147,6 +179,9 @@ impl Core {
             ));
         }
         let failures = content.work.failures;
+        if flushes {
+            content.shelf.retry_unwritten(Instant::now());
+        }
         content.work.flushes += usize::from(flushes);
         self.work_changed.notify_all();
         let mut content = self
@@ -164,7 +199,10 @@ impl Core {
 
     /// Has the background thread write everything and end.
     pub(super) fn stop_keeper(&self) {
-        self.content().work.is_stopping = true;
+        let mut content = self.content();
+        content.shelf.retry_unwritten(Instant::now());
+        content.work.is_stopping = true;
+        drop(content);
         self.work_changed.notify_all();
     }
 
@@ -176,8 +214,11 @@ impl Core {
                     self.write(&leaving.namespace, &leaving.state);
                     self.content().forget(&leaving);
                 }
-                Job::Write(namespace, state) => self.write(&namespace, &state),
-                Job::Demote(leaving) => leaving.into_iter().for_each(|one| self.enqueue(one)),
+                Job::Write(place, state) => {
+                    if !self.write(&place.namespace, &state) {
+                        self.content().shelf.set_unwritten(place);
+                    }
+                }
                 Job::Look => {
                     if let Some((disk, _)) = &self.disk
                         && let Err(error) = contained(|| disk.refresh())
@@ -219,6 +260,9 @@ impl Core {
     }
 
     fn choose(&self, content: &mut Content, now: Instant) -> Option<Job> {
+        if content.work.gives_up {
+            return None;
+        }
         if let Some(leaving) = content.work.spills.pop_front() {
             content.work.spill_bytes -= leaving.state.bytes;
             return Some(Job::Spill(leaving));
@@ -238,14 +282,12 @@ impl Core {
                     trims_to: layers.trims_to,
                     layers: Some(layers.layers),
                 };
-                return Some(Job::Write(place.namespace, state));
+                return Some(Job::Write(place, state));
             }
         }
-        if let Some(limit) = self.idle_after().and_then(|after| now.checked_sub(after)) {
-            let idle = content.shelf.take_idle(limit);
-            if !idle.is_empty() {
-                return Some(Job::Demote(self.see_off(content, idle)));
-            }
+        let limit = self.idle_after().and_then(|after| now.checked_sub(after));
+        if let Some(idle) = limit.and_then(|limit| content.shelf.take_idle(limit)) {
+            return self.see_off(content, vec![idle]).pop().map(Job::Spill);
         }
         if content.work.next_look(now).is_some_and(|next| next <= now) {
             content.work.has_missed = false;
@@ -272,9 +314,10 @@ impl Core {
         self.options.disk.as_ref().and_then(|disk| disk.idle_after)
     }
 
-    fn write(&self, namespace: &Namespace, state: &State) {
+    /// Writes what is new of a state; whether all of it is on disk now.
+    fn write(&self, namespace: &Namespace, state: &State) -> bool {
         let (Some((disk, _)), Some(layers)) = (&self.disk, &state.layers) else {
-            return;
+            return false;
         };
         let written = contained(|| {
             let engine = engine()?;
@@ -286,22 +329,25 @@ impl Core {
         });
         let mut content = self.content();
         match written {
-            Ok(0) => {}
+            Ok(0) => true,
             Ok(bytes) => {
                 content.counters.writes += 1;
                 content.counters.written_bytes += bytes;
-                content.work.last_failure = None;
+                content.work.is_failing = false;
+                true
             }
             Err(error) => {
                 content.counters.failed_writes += 1;
                 content.work.failures += 1;
+                content.work.gives_up = content.work.is_stopping && error.kind() == Kind::Locked;
                 // Said once, not for each state: a full disk stays full.
-                let is_news = content.work.last_failure.is_none();
+                let is_news = !std::mem::replace(&mut content.work.is_failing, true);
                 content.work.last_failure = Some((error.kind(), error.message().to_owned()));
                 drop(content);
                 if is_news {
                     log::warn!("states cannot be written: {error}");
                 }
+                false
             }
         }
     }

@@ -11,6 +11,7 @@ mod in_use;
 mod interchange;
 mod keeper;
 mod namespace;
+mod owners;
 mod policy;
 mod remembered;
 mod responses;
@@ -33,6 +34,7 @@ pub use self::statistics::CacheStatistics;
 use self::{
     disk::Disk,
     in_use::Holder,
+    keeper::Patience,
     remembered::Remembered,
     shared::{Core, Found},
 };
@@ -156,7 +158,7 @@ impl Cache {
         }
         let model = kv.model();
         let space = core.namespace(&model, namespace)?;
-        core.put(space, state);
+        core.put(space, &Core::owner(&model, namespace), state);
         Ok(())
     }
 
@@ -176,7 +178,10 @@ impl Cache {
             Found::Restored(state) => (state, true),
             // Whoever takes it cannot wait for it: what is there is what the engine has by now.
             Found::Running(running, token_count) => {
-                match core.fork_now(model, &running, token_count)? {
+                let state = core.fork_now(model, &running, token_count)?;
+                let token_count = state.as_ref().map_or(0, |state| state.tokens.len());
+                core.content().counters.found(token_count);
+                match state {
                     Some(state) => (state, false),
                     None => return Ok(None),
                 }
@@ -218,7 +223,8 @@ impl Cache {
         Ok(in_memory || core.disk_prefix(&space, tokens) == tokens.len())
     }
 
-    /// Returns when everything that is to be on disk is there. Without a disk at once.
+    /// Returns when everything that is to be on disk is there. Without a disk at once. What could
+    /// not be written before is tried again.
     ///
     /// # Errors
     /// Why something could not be written: [`Kind::NoSpace`], [`Kind::Io`]. Everything else is.
@@ -240,7 +246,7 @@ impl Cache {
             content.counters.evictions += taken.len() as u64;
             (before, core.see_off(&mut content, taken))
         };
-        core.evict(taken);
+        core.evict(taken, Patience::Waits);
         let freed = before.saturating_sub(core.content().shelf.bytes());
         core.wait_for_spills()?;
         Ok(freed)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Cache, Namespace,
     in_use::{Holder, Ticket},
-    shared::{Content, Found},
+    shared::{Content, Core, Found, Owner},
 };
 use crate::{
     error::Result,
@@ -29,7 +29,9 @@ impl Cache {
             cache: self.clone(),
             prompt: prompt.to_vec(),
             running: Arc::clone(running),
+            owner: Core::owner(model, namespace),
             marked: None,
+            borrows: false,
             restored: 0,
         };
         let space = match core.namespace(model, namespace) {
@@ -48,7 +50,10 @@ impl Cache {
         let source = match found {
             Found::Nothing => Source::default(),
             Found::State { state, .. } => Source::State(state),
-            Found::Running(running, token_count) => Source::Running(running, token_count),
+            Found::Running(running, token_count) => {
+                session.borrows = true;
+                Source::Running(running, token_count)
+            }
             Found::Restored(state) => {
                 session.restored = state.tokens.len();
                 Source::State(state)
@@ -63,7 +68,10 @@ pub(crate) struct Session {
     cache: Cache,
     prompt: Vec<u32>,
     running: Arc<Running>,
+    owner: Owner,
     marked: Option<(Namespace, Ticket)>,
+    /// Whether how much was found is to be counted at the end.
+    borrows: bool,
     restored: usize,
 }
 
@@ -73,13 +81,16 @@ impl Session {
         self.restored
     }
 
-    /// Puts what is left.
-    pub(crate) fn end(mut self, state: State) {
+    /// Puts what is left of a generation that needed not run `reused` tokens.
+    pub(crate) fn end(mut self, state: State, reused: usize) {
+        if self.borrows {
+            self.cache.0.core.content().counters.found(reused);
+        }
         let marked = self.unmark();
         if let Some(namespace) = marked
             && !state.tokens.is_empty()
         {
-            self.cache.0.core.put(namespace, state);
+            self.cache.0.core.put(namespace, &self.owner, state);
         }
     }
 

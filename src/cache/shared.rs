@@ -1,16 +1,17 @@
 //! What callers and the background thread share: finding a state, putting one, evicting others.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
-    time::Instant,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use super::{
     CacheOptions, Match, Namespace, ResponseStore,
     disk::Disk,
     in_use::{Holder, InUse, Ticket},
-    keeper::Work,
+    keeper::{Patience, Work},
+    owners,
     policy::{self, Candidate, Prompt, Reuse, decide, usable},
     remembered::Remembered,
     shelf::{self, Fact, Shelf, Taken},
@@ -42,16 +43,13 @@ type Layers = shelf::Layers<transfer::Layers>;
 pub(super) struct Content {
     pub(super) shelf: Shelf<transfer::Layers>,
     pub(super) in_use: InUse,
-    known: HashMap<Namespace, Known>,
+    owners: owners::Owners<LoadedModel>,
     pub(super) work: Work,
     pub(super) counters: Counters,
 }
 
-/// What a namespace stands for.
-struct Known {
-    name: String,
-    model: Weak<LoadedModel>,
-}
+/// Who put the states of a namespace.
+pub(super) type Owner = owners::Owner<LoadedModel>;
 
 /// What a look-up came to.
 pub(super) enum Found {
@@ -84,7 +82,7 @@ impl Core {
             content: Mutex::new(Content {
                 shelf: Shelf::new(),
                 in_use: InUse::new(),
-                known: HashMap::new(),
+                owners: owners::Owners::new(),
                 work: Work::default(),
                 counters: Counters::default(),
             }),
@@ -105,16 +103,15 @@ impl Core {
         fields.add("model", &model.0.identity.hash(memory)?);
         fields.add("element bytes", &model.0.shape.element_bytes.to_le_bytes());
         fields.add("namespace", name.as_bytes());
-        let namespace = Namespace(fields.finish());
-        let mut content = self.content();
-        let known = content.known.entry(namespace).or_insert_with(|| Known {
-            name: name.to_owned(),
-            model: Weak::new(),
-        });
-        if known.model.strong_count() == 0 {
-            known.model = Arc::downgrade(&model.0);
+        Ok(Namespace(fields.finish()))
+    }
+
+    /// Who puts what `model` computes under a name.
+    pub(super) fn owner(model: &Model, name: &str) -> Owner {
+        Owner {
+            name: name.into(),
+            model: Arc::downgrade(&model.0),
         }
-        Ok(namespace)
     }
 
     pub(super) fn disk_prefix(&self, namespace: &Namespace, tokens: &[u32]) -> usize {
@@ -153,7 +150,8 @@ impl Core {
         self.find_and(namespace, model, prompt, |_| ()).0
     }
 
-    /// Finds what serves `prompt`. `mark` is called once, in the moment in which a state in memory
+    /// Finds what serves `prompt`, and counts it unless it is borrowed: then it shows later how much
+    /// there is. `mark` is called once, in the moment in which a state in memory
     /// leaves the shelf or a look-up turns to the disk, so that no other look-up falls in between.
     pub(super) fn find_and<T>(
         &self,
@@ -171,7 +169,7 @@ impl Core {
             drop(content);
             match self.restore(namespace, model, &reusable[..token_count]) {
                 Some(state) => {
-                    self.content().counters.hit(state.tokens.len());
+                    self.content().counters.found(state.tokens.len());
                     return (Found::Restored(state), marked);
                 }
                 None => {
@@ -192,7 +190,9 @@ impl Core {
         if found.token_count() < reusable.len() {
             self.has_missed(&mut content);
         }
-        content.counters.found(&found);
+        if !matches!(found, Found::Running(..)) {
+            content.counters.found(found.token_count());
+        }
         (found, marked)
     }
 
@@ -234,13 +234,16 @@ impl Core {
     }
 
     /// Puts a state, and evicts what must make room for it.
-    pub(super) fn put(&self, namespace: Namespace, state: State) {
+    pub(super) fn put(&self, namespace: Namespace, owner: &Owner, state: State) {
         let Some(layers) = layers_of(&state) else {
             return;
         };
         let now = Instant::now();
         let taken = {
             let mut content = self.content();
+            if self.options.on_evict.is_some() {
+                content.note(namespace, owner);
+            }
             if layers.bytes > self.options.memory_bytes {
                 content.counters.oversized += 1;
                 let newcomer = Taken {
@@ -252,7 +255,8 @@ impl Core {
             } else {
                 let place = content.shelf.put(&namespace, &state.tokens, layers, now);
                 if let Some(on_disk) = &self.options.disk {
-                    let due = now + on_disk.write_after;
+                    let due = now.checked_add(on_disk.write_after);
+                    let due = due.unwrap_or(now + NEVER);
                     content.shelf.set_due(place, Some(due));
                     self.work_changed.notify_all();
                 }
@@ -262,7 +266,7 @@ impl Core {
                 self.see_off(&mut content, taken)
             }
         };
-        self.evict(taken);
+        self.evict(taken, Patience::GivesUpTheOldest);
     }
 
     /// Marks entries that leave the shelf, so that they are found until they are on disk.
@@ -283,6 +287,7 @@ impl Core {
                 content.in_use.add(&taken.namespace, &state.tokens, holder)
             });
             Leaving {
+                owner: content.owners.of(&taken.namespace),
                 namespace: taken.namespace,
                 state,
                 ticket,
@@ -292,22 +297,35 @@ impl Core {
     }
 
     /// Shows entries that have left the shelf to the caller's hook, then hands them to the writer.
-    pub(super) fn evict(&self, leaving: Vec<Leaving>) {
+    pub(super) fn evict(&self, leaving: Vec<Leaving>, patience: Patience) {
+        let mut panicked = None;
         for one in leaving {
-            let owner = self.content().owner(&one.namespace);
-            if let (Some(on_evict), Some((name, model))) = (&self.options.on_evict, owner) {
-                let kv = Arc::new(Kv::from_state(model, one.state.clone()));
-                on_evict(&name, &kv);
-            }
+            let shown = catch_unwind(AssertUnwindSafe(|| self.show(&one)));
+            panicked = panicked.or(shown.err());
             if one.ticket.is_some() {
-                self.enqueue(one);
+                self.enqueue(one, patience);
             }
+        }
+        // Not before all of them are on their way: their marks hold them.
+        if let Some(payload) = panicked {
+            resume_unwind(payload);
+        }
+    }
+
+    fn show(&self, leaving: &Leaving) {
+        if let (Some(on_evict), Some(owner)) = (&self.options.on_evict, &leaving.owner)
+            && let Some(model) = owner.model.upgrade()
+        {
+            let kv = Arc::new(Kv::from_state(model, leaving.state.clone()));
+            on_evict(&owner.name, &kv);
         }
     }
 }
 
 /// An entry that has left the shelf.
 pub(super) struct Leaving {
+    /// Where there is a hook that is to know.
+    owner: Option<Owner>,
     pub(super) namespace: Namespace,
     pub(super) state: State,
     /// Where there is a disk.
@@ -315,9 +333,11 @@ pub(super) struct Leaving {
 }
 
 impl Content {
-    fn owner(&self, namespace: &Namespace) -> Option<(String, Arc<LoadedModel>)> {
-        let known = self.known.get(namespace)?;
-        Some((known.name.clone(), known.model.upgrade()?))
+    fn note(&mut self, namespace: Namespace, owner: &Owner) {
+        let Self { owners, shelf, .. } = self;
+        owners.note(namespace, owner, shelf.namespace_count(), |namespace| {
+            shelf.has(namespace)
+        });
     }
 
     /// Decides what serves `prompt`, and takes it.
@@ -407,6 +427,9 @@ enum Decided {
     /// To be read: so many tokens.
     OnDisk(usize),
 }
+
+/// Longer than any process lives.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Changes whenever states are computed or stored in another way.
 const FORMAT: &[u8] = b"full kv 1";

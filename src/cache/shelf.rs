@@ -56,6 +56,8 @@ struct Entry<L> {
     turn: u64,
     used: Instant,
     due: Option<(Instant, u64)>,
+    /// Whether it could not be written when it was due.
+    is_unwritten: bool,
 }
 
 /// An entry that is not on the shelf any more.
@@ -91,6 +93,16 @@ impl<L> Shelf<L> {
     /// Entries.
     pub(super) fn len(&self) -> usize {
         self.order.len()
+    }
+
+    /// Namespaces that have entries.
+    pub(super) fn namespace_count(&self) -> usize {
+        self.trees.len()
+    }
+
+    /// Whether a namespace has entries.
+    pub(super) fn has(&self, namespace: &Namespace) -> bool {
+        self.trees.contains_key(namespace)
     }
 
     /// Bytes of all buffers. What entries share counts once.
@@ -167,6 +179,7 @@ impl<L> Shelf<L> {
             turn: 0,
             used: now,
             due: None,
+            is_unwritten: false,
         };
         let (node, _) = tree.insert(tokens, entry);
         let place = Place {
@@ -245,15 +258,10 @@ impl<L> Shelf<L> {
         taken
     }
 
-    /// Takes those that were last used before `limit`.
-    pub(super) fn take_idle(&mut self, limit: Instant) -> Vec<Taken<L>> {
-        let mut taken = Vec::new();
-        while let Some((place, used)) = self.oldest()
-            && used <= limit
-        {
-            taken.extend(self.take(place));
-        }
-        taken
+    /// Takes the least recently used one, if it was last used before `limit`.
+    pub(super) fn take_idle(&mut self, limit: Instant) -> Option<Taken<L>> {
+        let (place, used) = self.oldest()?;
+        (used <= limit).then(|| self.take(place)).flatten()
     }
 
     /// When the least recently used one was used.
@@ -271,10 +279,35 @@ impl<L> Shelf<L> {
             if let Some(due) = entry.due.take() {
                 self.due.remove(&due);
             }
+            entry.is_unwritten = false;
             if let Some(when) = when {
                 entry.due = Some((when, entry.turn));
                 self.due.insert((when, entry.turn), place);
             }
+        }
+    }
+
+    /// Says that an entry could not be written. It may be another one by now, which does no harm.
+    pub(super) fn set_unwritten(&mut self, place: Place) {
+        let tree = self.trees.get_mut(&place.namespace);
+        if let Some(entry) = tree.and_then(|tree| tree.get_mut(place.node)) {
+            entry.is_unwritten = true;
+        }
+    }
+
+    /// Has the entries that could not be written be written at `when`.
+    pub(super) fn retry_unwritten(&mut self, when: Instant) {
+        let is_unwritten = |place: &&Place| {
+            let entry = self.trees.get(&place.namespace)?.get(place.node)?;
+            Some(entry.is_unwritten)
+        };
+        let places = self.order.values();
+        let places: Vec<Place> = places
+            .filter(|place| is_unwritten(place) == Some(true))
+            .copied()
+            .collect();
+        for place in places {
+            self.set_due(place, Some(when));
         }
     }
 
@@ -417,10 +450,9 @@ mod tests {
         shelf.set_due(second, None);
         assert_eq!(shelf.next_due(), Some((at(9), first)));
         assert_eq!(shelf.oldest_use(), Some(at(0)));
-        let idle = shelf.take_idle(at(5));
-        assert_eq!(idle.len(), 1);
-        assert_eq!(idle[0].tokens, [1]);
+        let idle = shelf.take_idle(at(5)).unwrap();
+        assert_eq!(idle.tokens, [1]);
         assert_eq!(shelf.next_due(), None);
-        assert!(shelf.take_idle(at(5)).is_empty());
+        assert!(shelf.take_idle(at(5)).is_none());
     }
 }

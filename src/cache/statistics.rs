@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::shared::Found;
-
 /// The numbers of an app's settings page. Counts are since the cache was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -61,15 +59,12 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn found(&mut self, found: &Found) {
-        match found.token_count() {
+    /// A look-up that found so many tokens.
+    pub(super) fn found(&mut self, token_count: usize) {
+        match token_count {
             0 => self.misses += 1,
-            token_count => self.hit(token_count),
+            _ => self.hits += 1,
         }
-    }
-
-    pub(super) fn hit(&mut self, token_count: usize) {
-        self.hits += 1;
         self.reused_tokens += token_count as u64;
     }
 

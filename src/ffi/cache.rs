@@ -330,7 +330,8 @@ pub unsafe extern "C" fn mlxb_cache_take(
 /// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
 ///         mlxb_cache_put.
 ///
-/// Thread: any; waits for nobody. Since 0.1.0.
+/// Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
+/// read. Since 0.1.0.
 ///
 /// # Safety
 /// `cache` and `model` are NULL or alive; `ns` is NULL or NUL-terminated; `tokens` is valid for
@@ -373,7 +374,8 @@ pub unsafe extern "C" fn mlxb_cache_peek(
 /// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
 ///         mlxb_cache_put.
 ///
-/// Thread: any; waits for nobody. Since 0.1.0.
+/// Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
+/// read. Since 0.1.0.
 ///
 /// # Safety
 /// `cache` and `model` are NULL or alive; `ns` is NULL or NUL-terminated; `tokens` is valid for
@@ -401,7 +403,8 @@ pub unsafe extern "C" fn mlxb_cache_find_exact(
     }
 }
 
-/// Returns when everything that is to be on disk is there; without a folder at once.
+/// Returns when everything that is to be on disk is there; without a folder at once. What could
+/// not be written before is tried again.
 ///
 /// @return MLXB_OK; MLXB_NO_SPACE, MLXB_IO and the like when something could not be written:
 ///         everything else is; MLXB_BUSY on the cache's own thread, as in a log callback;

@@ -28,6 +28,10 @@
 //!   looks at that flag first.
 //! - *A callback may call the library.* It runs with no lock held, and the engine does not wait
 //!   for it. What would wait for this very generation, its kv, answers "busy".
+//! - *Who borrows does not wait for a callback.* A generation that starts from another's layers
+//!   waits for its steps. Others find it only behind its first event, so that no callback runs
+//!   between being found and being started; from then on a callback that takes its time fills the
+//!   channel, and what is there by then is lent.
 //!
 //! Locks are held for a few plain statements each (a kv's slot, the book of admitted memory), by
 //! either thread, and never two at once nor across a call of MLX or of a callback.

@@ -185,6 +185,9 @@ impl Model {
         let mut lease = kv.map(Kv::lease).transpose()?;
         let kept = lease.as_ref().map_or(0, Lease::token_count);
         let max_tokens = self.max_tokens(kept + prompt.len(), options.max_tokens)?;
+        // Before others can find this generation and wait for it: a callback takes its time, and
+        // may itself ask for the same prompt.
+        listener.prefilled(0);
         let mut source = Source::State(lease.as_mut().map(Lease::take).unwrap_or_default());
         let context = match &source {
             Source::State(state) => [&state.tokens, prompt].concat(),
@@ -204,7 +207,6 @@ impl Model {
 
         let (sender, updates) = bounded(UPDATES_AHEAD);
         let control = Arc::new(Control::default());
-        listener.prefilled(0);
         if listener.finish.is_some() {
             control.stop();
         }
@@ -229,7 +231,7 @@ impl Model {
         let ended = match listen(engine, &updates, &control, &mut listener)? {
             Ok(ended) => ended,
             Err((error, state)) => {
-                owner.give_back(state);
+                owner.give_back(state, 0);
                 return Err(error);
             }
         };
@@ -238,7 +240,7 @@ impl Model {
         let reason = match ended.reason {
             Ok(reason) => reason,
             Err(error) => {
-                owner.give_back(state);
+                owner.give_back(state, ended.reused);
                 return Err(error);
             }
         };
@@ -249,7 +251,7 @@ impl Model {
         let run = generated_tokens.saturating_sub(1);
         state.tokens.truncate(kept + prompt.len() + run);
         let restored = owner.session.as_ref().map_or(0, Session::restored_tokens);
-        owner.give_back(state);
+        owner.give_back(state, ended.reused);
         Ok(Generated {
             finish: listener.finish.unwrap_or_else(|| reason.into()),
             prompt_tokens: kept + prompt.len(),
@@ -346,11 +348,12 @@ struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    fn give_back(&mut self, state: State) {
+    /// `reused` tokens of the context were there already.
+    fn give_back(&mut self, state: State, reused: usize) {
         if let Some(lease) = &mut self.lease {
             lease.give_back(state);
         } else if let Some(session) = self.session.take() {
-            session.end(state);
+            session.end(state, reused);
         }
     }
 }

@@ -102,6 +102,10 @@ impl Running {
         if let Some(left) = &inner.left {
             return left.clone().truncated(token_count).lend(mlx);
         }
+        // It left nothing: a step that panicked may have left its layers half written.
+        if self.is_over.load(Ordering::Acquire) {
+            return (Vec::new(), 0);
+        }
         let token_count = token_count.min(inner.fed);
         let mut layers = inner.layers.clone();
         for layer in &mut layers {
@@ -114,5 +118,25 @@ impl Running {
         if self.is_awaited.swap(false, Ordering::AcqRel) {
             wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::engine;
+
+    #[test]
+    fn what_a_panic_left_behind_is_not_lent() {
+        let work = |mlx: &Mlx| {
+            let running = Running::new(&[1, 2, 3]);
+            running.has_fed(2, mlx);
+            assert!(matches!(running.borrow(3, mlx), Loan::Wait));
+            assert_eq!(running.borrow_now(3, mlx).1, 2);
+            running.is_over();
+            assert!(matches!(running.borrow(3, mlx), Loan::Now(_, 0)));
+            assert_eq!(running.borrow_now(3, mlx).1, 0);
+        };
+        engine().unwrap().run(work).unwrap();
     }
 }

@@ -139,6 +139,83 @@ fn what_is_evicted_trimmed_or_too_large_stays_reachable_on_disk() {
     }
 }
 
+/// However many leave at once: a trim may wait.
+#[test]
+fn a_trim_writes_all_that_it_evicts() {
+    let model = tiny_model::load(1);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = unhurried(1 << 30, folder.path());
+    for seed in 0..150 {
+        run(&model, None, &tokens(seed, 10), &cached(1, &cache, ""));
+    }
+    assert!(cache.trim(0).unwrap() > 0);
+    let statistics = cache.statistics().unwrap();
+    assert_eq!((statistics.entries, statistics.pending_writes), (0, 0));
+    assert_eq!((statistics.writes, statistics.dropped_writes), (150, 0));
+    for seed in 0..150 {
+        assert!(cache.find_exact(&model, "", &tokens(seed, 10)).unwrap());
+    }
+}
+
+#[test]
+fn a_flush_tells_of_every_failure_and_the_next_one_tries_again() {
+    let model = tiny_model::load(1);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(CacheOptions {
+        disk: Some(DiskOptions {
+            bytes: 100_000,
+            write_after: std::time::Duration::MAX,
+            ..DiskOptions::new(folder.path())
+        }),
+        ..CacheOptions::default()
+    })
+    .unwrap();
+    // In the way of what comes.
+    let foreign = folder.path().join("theirs");
+    std::fs::write(&foreign, [0; 90_000]).unwrap();
+    let (first, second) = (tokens(1, 100), tokens(2, 5));
+    run(&model, None, &first, &cached(1, &cache, ""));
+    run(&model, None, &second, &cached(1, &cache, ""));
+    assert_eq!(cache.flush().unwrap_err().kind(), mlxb::Kind::NoSpace);
+    let statistics = cache.statistics().unwrap();
+    assert_eq!((statistics.writes, statistics.failed_writes), (1, 1));
+    assert!(cache.flush().is_err(), "it is still not on disk");
+    std::fs::remove_file(foreign).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    // What others take is counted now and then.
+    while cache.flush().is_err() {
+        assert!(std::time::Instant::now() < end);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    cache.clear().unwrap();
+    for prompt in [first, second] {
+        assert!(cache.find_exact(&model, "", &prompt).unwrap());
+    }
+}
+
+#[test]
+fn one_state_is_saved_by_several_at_once() {
+    let model = tiny_model::load(1);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    let states = [1, 2, 3, 4].map(|seed| {
+        let kv = Kv::new(&model);
+        run(&model, Some(&kv), &tokens(seed, 300), &greedy(1));
+        kv
+    });
+    for _ in 0..10 {
+        std::thread::scope(|scope| {
+            for kv in &states {
+                let path = &path;
+                scope.spawn(move || kv.save(path).unwrap());
+            }
+        });
+        let loaded = Kv::load(&model, &path, None).unwrap().tokens().unwrap();
+        assert!(states.iter().any(|kv| kv.tokens().unwrap() == loaded));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
+
 #[test]
 fn what_rests_is_written_and_what_idles_leaves_memory() {
     let model = tiny_model::load(1);
@@ -315,14 +392,16 @@ fn on_a_full_or_read_only_disk_generation_goes_on_and_the_statistics_tell() {
     let statistics = cache.statistics().unwrap();
     assert_eq!((statistics.writes, statistics.failed_writes), (0, 1));
     assert_eq!(statistics.entries, 1);
-    // What fits is written nevertheless.
+    // What fits is written nevertheless, and the other is tried again.
     let short = tokens(2, 20);
     run(&model, None, &short, &cached(1, &cache, ""));
-    cache.flush().unwrap();
+    assert_eq!(cache.flush().unwrap_err().kind(), mlxb::Kind::NoSpace);
+    let statistics = cache.statistics().unwrap();
+    assert_eq!((statistics.writes, statistics.failed_writes), (1, 2));
     disk.remount_read_only();
     run(&model, None, &tokens(3, 20), &cached(1, &cache, ""));
     assert!(cache.flush().is_err());
-    assert_eq!(cache.statistics().unwrap().failed_writes, 2);
+    assert_eq!(cache.statistics().unwrap().failed_writes, 4);
     cache.clear().unwrap();
     // It still serves for reading.
     let (generated, told) = run(&model, None, &short, &cached(5, &cache, ""));

@@ -1,11 +1,14 @@
 //! Who gets whose states: models, namespaces, generations at once, and the cap.
 
 use std::{
-    sync::{Arc, Barrier, Mutex},
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Barrier, Mutex, mpsc},
     thread,
+    time::Duration,
 };
 
-use mlxb::{Cache, CacheOptions, Kv};
+use mlxb::{Cache, CacheOptions, Event, Flow, Kv, LoadOptions, Model};
 
 use crate::{cached, cold, greedy, open, run::run, tiny_model, tokens};
 
@@ -97,6 +100,96 @@ fn a_state_in_use_serves_others_while_it_is() {
     assert_eq!(cache.statistics().unwrap().entries, 2);
 }
 
+/// Neither the one that a callback asks for nor anybody else waits for that callback.
+#[test]
+fn the_first_event_may_ask_for_the_same_prompt() {
+    let model = tiny_model::load(1);
+    let prompt = tokens(1, 400);
+    let reference = cold(&model, &prompt, 5);
+    for with_kv in [false, true] {
+        let (model, prompt, cache) = (model.clone(), prompt.clone(), open(1 << 30, None));
+        let kv = with_kv.then(|| {
+            run(&model, None, &prompt[..300], &cached(1, &cache, ""));
+            cache.take(&model, "", &prompt).unwrap().unwrap()
+        });
+        let (sender, done) = mpsc::channel();
+        thread::spawn(move || {
+            let (rest, options) = match &kv {
+                Some(_) => (&prompt[300..], greedy(5)),
+                None => (&prompt[..], cached(5, &cache, "")),
+            };
+            let mut inner = None;
+            model
+                .generate(kv.as_deref(), rest, &options, &mut |_| {
+                    if inner.is_none() {
+                        inner = Some(run(&model, None, &prompt, &cached(5, &cache, "")));
+                    }
+                    Flow::Continue
+                })
+                .unwrap();
+            sender.send(inner.unwrap().1).unwrap();
+        });
+        let told = done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(told.expect("nobody waits").ids, reference.ids);
+    }
+}
+
+/// What is borrowed is counted as it was lent, not as it was promised.
+#[test]
+fn the_statistics_tell_how_much_was_borrowed() {
+    let model = tiny_model::load(1);
+    let cache = open(1 << 30, None);
+    let prompt = tokens(1, 3000);
+    let mut options = cached(1, &cache, "");
+    options.prefill_chunk = 64;
+    let mut inner = None;
+    model
+        .generate(None, &prompt, &options, &mut |event| {
+            if matches!(event, Event::Prefill { done: 1.., .. }) && inner.is_none() {
+                let taken = cache.take(&model, "", &prompt).unwrap().unwrap();
+                let (generated, _) = run(&model, None, &prompt, &cached(1, &cache, ""));
+                let counted = cache.statistics().unwrap();
+                inner = Some((taken.tokens().unwrap().len(), generated, counted));
+            }
+            Flow::Continue
+        })
+        .unwrap();
+    let (taken, generated, counted) = inner.unwrap();
+    assert!((1..2999).contains(&taken) && (1..2999).contains(&generated.reused_tokens));
+    assert_eq!((counted.hits, counted.misses), (2, 1));
+    assert_eq!(
+        counted.reused_tokens,
+        (taken + generated.reused_tokens) as u64
+    );
+}
+
+/// The same file, the same length, the same time of modification: other weights.
+#[test]
+fn a_file_that_is_rewritten_under_its_old_time_is_another_model() {
+    let (one, two) = (
+        tiny_model::folder(1, &serde_json::json!({})),
+        tiny_model::folder(2, &serde_json::json!({})),
+    );
+    let states = tempfile::tempdir().unwrap();
+    let load = || Model::load(one.path(), LoadOptions::default()).unwrap();
+    let prompt = tokens(1, 40);
+    let cache = open(1 << 30, Some(states.path()));
+    run(&load(), None, &prompt, &cached(5, &cache, ""));
+    cache.flush().unwrap();
+    thread::sleep(Duration::from_millis(20));
+    let path = one.path().join("model.safetensors");
+    let other = fs::read(two.path().join("model.safetensors")).unwrap();
+    let before = fs::metadata(&path).unwrap();
+    assert_eq!(before.len(), other.len() as u64);
+    fs::write(&path, other).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    let rewritten = load();
+    let (generated, told) = run(&rewritten, None, &prompt, &cached(5, &cache, ""));
+    assert_eq!(generated.reused_tokens, 0);
+    assert_eq!(told.ids, cold(&rewritten, &prompt, 5).ids);
+}
+
 #[test]
 fn the_cap_holds_after_every_put_and_the_hook_sees_who_goes() {
     let model = tiny_model::load(1);
@@ -165,4 +258,30 @@ fn a_hook_may_use_the_cache() {
     cache.put("", &second).unwrap();
     assert_eq!(cache.statistics().unwrap().evictions, 1);
     *slot.lock().unwrap() = None;
+}
+
+/// What the hook was not shown any more is on its way all the same, and nothing is kept for ever.
+#[test]
+fn a_hook_that_panics_costs_no_state() {
+    let model = tiny_model::load(1);
+    let states = tempfile::tempdir().unwrap();
+    let cache = Cache::open(CacheOptions {
+        disk: Some(mlxb::DiskOptions {
+            write_after: Duration::MAX,
+            ..mlxb::DiskOptions::new(states.path())
+        }),
+        on_evict: Some(Box::new(|_, _| panic!("a bug of the caller's"))),
+        ..CacheOptions::default()
+    })
+    .unwrap();
+    for seed in 0..3 {
+        run(&model, None, &tokens(seed, 10), &cached(1, &cache, ""));
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| cache.trim(0))).is_err());
+    cache.flush().unwrap();
+    assert_eq!(cache.statistics().unwrap().writes, 3);
+    for seed in 0..3 {
+        let found = cache.peek(&model, "", &tokens(seed, 10)).unwrap();
+        assert_eq!((found.memory_prefix, found.disk_prefix), (0, 9));
+    }
 }
