@@ -32,7 +32,7 @@ impl Clock {
     /// are kept as they are; those of the time zone are empty, as for Python's naive time.
     pub(super) fn format(self, format: &str) -> Result<String, jiff::Error> {
         let config = Config::new().lenient(true);
-        BrokenDownTime::from(self.now()?).to_string_with_config(&config, without_zone(format))
+        BrokenDownTime::from(self.now()?).to_string_with_config(&config, spelled_out(format))
     }
 
     fn now(self) -> Result<DateTime, jiff::Error> {
@@ -50,8 +50,9 @@ impl Clock {
     }
 }
 
-/// The format without `%z` and `%Z`.
-fn without_zone(format: &str) -> String {
+/// The format without `%z` and `%Z`, and with what depends on a locale or is written in
+/// another width spelled out as C has it.
+fn spelled_out(format: &str) -> String {
     let mut out = String::new();
     let mut characters = format.chars();
     while let Some(character) = characters.next() {
@@ -61,6 +62,10 @@ fn without_zone(format: &str) -> String {
         }
         match characters.next() {
             Some('z' | 'Z') => {}
+            Some('c') => out.push_str("%a %b %e %H:%M:%S %Y"),
+            Some('x') => out.push_str("%m/%d/%y"),
+            Some('r') => out.push_str("%I:%M:%S %p"),
+            Some('f') => out.push_str("%6f"),
             Some(directive) => out.extend(['%', directive]),
             None => out.push('%'),
         }

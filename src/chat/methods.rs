@@ -3,9 +3,13 @@
 //! Methods that would change a list or dict stay unknown: transformers runs templates in a
 //! sandbox that forbids them.
 
+use std::ops::Range;
+
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
+
+use super::python;
 
 /// Calls a Python method on a value that the engine has no such method for.
 pub(super) fn call(
@@ -73,7 +77,7 @@ fn text_method(
         }
         "startswith" | "endswith" if args.len() > 1 => {
             let (affix, start, end): (Value, Option<i64>, Option<i64>) = from_args(args)?;
-            let part = slice(text, start, end);
+            let part = &text[range(text, start, end)];
             let matches = |affix: &str| match method {
                 "startswith" => part.starts_with(affix),
                 _ => part.ends_with(affix),
@@ -86,14 +90,40 @@ fn text_method(
             };
             Value::from(found)
         }
-        "index" | "rindex" => {
-            let (part,): (&str,) = from_args(args)?;
+        "find" | "rfind" | "index" | "rindex" => {
+            let (part, start, end): (&str, Option<i64>, Option<i64>) = from_args(args)?;
+            let range = range(text, start, end);
             let found = match method {
-                "index" => text.find(part),
-                _ => text.rfind(part),
+                "find" | "index" => text[range.clone()].find(part),
+                _ => text[range.clone()].rfind(part),
             };
-            let at = found.ok_or_else(|| invalid("substring not found"))?;
-            Value::from(text[..at].chars().count())
+            match found {
+                Some(at) => Value::from(text[..range.start + at].chars().count()),
+                None if method.ends_with("find") => Value::from(-1),
+                None => return Err(invalid("substring not found")),
+            }
+        }
+        "count" => {
+            let (part, start, end): (&str, Option<i64>, Option<i64>) = from_args(args)?;
+            Value::from(text[range(text, start, end)].matches(part).count())
+        }
+        "strip" | "lstrip" | "rstrip" => {
+            let (characters,): (Option<Value>,) = from_args(args)?;
+            let (left, right) = (method != "rstrip", method != "lstrip");
+            Value::from(python::strip(text, characters.as_ref(), left, right)?)
+        }
+        "splitlines" => {
+            let (positional, kwargs): (Rest<Value>, Kwargs) = from_args(args)?;
+            let keeps_ends = match positional.first() {
+                Some(flag) => flag.is_true(),
+                None => kwargs.get::<Option<bool>>("keepends")?.unwrap_or(false),
+            };
+            kwargs.assert_all_used()?;
+            list(python::lines(text, keeps_ends))
+        }
+        "swapcase" => {
+            let () = from_args(args)?;
+            Value::from(swapped_case(text))
         }
         "title" => {
             let () = from_args(args)?;
@@ -170,30 +200,29 @@ fn split<'a>(
     Ok(text.splitn(parts, separator).collect())
 }
 
-/// Splits at runs of white space; the part that exceeds the limit keeps its inner space.
+/// Splits at runs of white space; the part that exceeds the limit keeps its outer end.
 fn split_at_space(text: &str, parts: usize, from_right: bool) -> Vec<&str> {
     let mut found = Vec::new();
-    let mut rest = text.trim();
+    let mut rest = trim_side(text, from_right);
     while !rest.is_empty() {
         let at = if found.len() + 1 >= parts {
             None
         } else if from_right {
-            rest.rfind(char::is_whitespace)
+            rest.rfind(python::is_space)
         } else {
-            rest.find(char::is_whitespace)
+            rest.find(python::is_space)
         };
         let Some(at) = at else {
             found.push(rest);
             break;
         };
+        let (before, after) = rest.split_at(at);
         if from_right {
-            let (before, after) = rest.split_at(at);
-            found.push(after.trim_start());
-            rest = before.trim_end();
+            found.push(after.trim_start_matches(python::is_space));
+            rest = trim_side(before, from_right);
         } else {
-            let (before, after) = rest.split_at(at);
             found.push(before);
-            rest = after.trim_start();
+            rest = trim_side(after, from_right);
         }
     }
     if from_right {
@@ -202,8 +231,17 @@ fn split_at_space(text: &str, parts: usize, from_right: bool) -> Vec<&str> {
     found
 }
 
-/// `text[start:end]` in characters.
-fn slice(text: &str, start: Option<i64>, end: Option<i64>) -> &str {
+/// The text without white space at the side from which it is split.
+fn trim_side(text: &str, from_right: bool) -> &str {
+    if from_right {
+        text.trim_end_matches(python::is_space)
+    } else {
+        text.trim_start_matches(python::is_space)
+    }
+}
+
+/// The bytes of `text[start:end]`, which counts characters.
+fn range(text: &str, start: Option<i64>, end: Option<i64>) -> Range<usize> {
     let count = text.chars().count();
     let position = |index: i64| {
         let distance = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
@@ -220,7 +258,7 @@ fn slice(text: &str, start: Option<i64>, end: Option<i64>) -> &str {
     };
     let start = byte(position(start.unwrap_or(0)));
     let end = byte(end.map_or(count, position));
-    &text[start..end.max(start)]
+    start..end.max(start)
 }
 
 /// Each run of letters with its first one in upper case.
@@ -234,6 +272,18 @@ fn title(text: &str) -> String {
             out.extend(character.to_uppercase());
         }
         follows_letter = character.is_alphabetic();
+    }
+    out
+}
+
+fn swapped_case(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_uppercase() {
+            out.extend(character.to_lowercase());
+        } else {
+            out.extend(character.to_uppercase());
+        }
     }
     out
 }

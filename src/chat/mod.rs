@@ -20,6 +20,7 @@ mod clock;
 mod continuation;
 mod effort;
 mod environment;
+mod filters;
 mod literals;
 mod methods;
 pub(crate) mod output;

@@ -1,6 +1,68 @@
 //! How Python writes values: `str`, `repr` and `json.dumps`.
 
 use minijinja::value::{Value, ValueKind};
+use minijinja::{Error, ErrorKind};
+
+/// Whether `str.isspace` holds.
+pub(super) fn is_space(character: char) -> bool {
+    character.is_whitespace() || ('\x1c'..='\x1f').contains(&character)
+}
+
+/// `str.strip` of one or both sides: of white space, or of the characters in a text.
+pub(super) fn strip<'a>(
+    text: &'a str,
+    characters: Option<&Value>,
+    left: bool,
+    right: bool,
+) -> Result<&'a str, Error> {
+    let set = match characters {
+        None => None,
+        Some(value) if value.is_none() => None,
+        Some(value) => Some(value.as_str().ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidOperation,
+                "characters to strip are not a text",
+            )
+        })?),
+    };
+    let strips = |character: char| match set {
+        Some(set) => set.contains(character),
+        None => is_space(character),
+    };
+    let text = if left {
+        text.trim_start_matches(strips)
+    } else {
+        text
+    };
+    Ok(if right {
+        text.trim_end_matches(strips)
+    } else {
+        text
+    })
+}
+
+/// `str.splitlines`.
+pub(super) fn lines(text: &str, keeps_ends: bool) -> Vec<&str> {
+    let is_end = |character: char| {
+        matches!(
+            character,
+            '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
+    };
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let line = rest.find(is_end).unwrap_or(rest.len());
+        let end = match rest[line..].chars().next() {
+            Some('\r') if rest[line..].starts_with("\r\n") => 2,
+            Some(end) => end.len_utf8(),
+            None => 0,
+        };
+        lines.push(&rest[..line + if keeps_ends { end } else { 0 }]);
+        rest = &rest[line + end..];
+    }
+    lines
+}
 
 /// `str(value)`, with nothing for an undefined value as Jinja prints it.
 pub(super) fn text(value: &Value) -> String {
@@ -81,13 +143,30 @@ fn write_string_repr(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(quote);
             }
-            '\0'..='\x1f' | '\x7f'..='\u{a0}' | '\u{ad}' => {
-                out.push_str(&format!("\\x{:02x}", u32::from(character)));
-            }
-            _ => out.push(character),
+            _ if is_printable(character) => out.push(character),
+            '\0'..='\u{ff}' => out.push_str(&format!("\\x{:02x}", u32::from(character))),
+            '\0'..='\u{ffff}' => out.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => out.push_str(&format!("\\U{:08x}", u32::from(character))),
         }
     }
     out.push(quote);
+}
+
+/// `str.isprintable`: no control or format character, no space but the usual one, and none
+/// that is private or without a meaning.
+fn is_printable(character: char) -> bool {
+    match character {
+        ' '..='~' => true,
+        // Marks of ours that must survive.
+        '\u{fdd0}'..='\u{fdef}' => true,
+        _ => {
+            // Behind a letter, Rust escapes the very same characters.
+            let mut bytes = [b'a'; 5];
+            let length = 1 + character.encode_utf8(&mut bytes[1..]).len();
+            let escaped = std::str::from_utf8(&bytes[..length]).map(str::escape_debug);
+            escaped.is_ok_and(|escaped| escaped.count() == 2)
+        }
+    }
 }
 
 /// `repr` of a float: the shortest digits that read back equal, with an exponent below

@@ -128,6 +128,30 @@ const SNIPPET_DIFFERENCES: &[(&str, &str)] = &[
         "{% for x in none %}a{% endfor %}",
         "Python refuses to iterate over None",
     ),
+    (
+        "{% for a in range(3) %}{% with b = a %}{% if b == 1 %}{% break %}{% endif %}{{ b }}{% endwith %}{% endfor %}!",
+        "the engine cannot leave a loop inside another block: an error says so",
+    ),
+    (
+        "{% for a in range(3) %}{% filter upper %}q{% if a == 1 %}{% continue %}{% endif %}v{{ a }}{% endfilter %}{% endfor %}!",
+        "as above",
+    ),
+    (
+        "{% set ns = namespace(found=false) %}{% for i in [1, 2, 3] if not ns.found %}{% if i == 2 %}{% set ns.found = true %}{% endif %}{{ i }}{% endfor %}",
+        "what a loop passes over is found before it begins",
+    ),
+    (
+        "{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}",
+        "the default of a parameter does not see the others",
+    ),
+    (
+        "{% set a = 5 %}{% with a = 1, b = a %}{{ a }}{{ b }}{% endwith %}",
+        "each assignment of a block sees those before it",
+    ),
+    (
+        "{{ 1e16 ~ '' }} {{ [1e-5] | join }}",
+        "joined floats have no exponent",
+    ),
 ];
 
 #[test]
