@@ -268,6 +268,14 @@ fn closing_markers_may_be_missing() {
     reads_as(&cases, "search", &json!({"query": "x"}));
 }
 
+/// The end of a parameter is missing: another one of the tool begins in a line of its own.
+#[test]
+fn a_parameter_ends_where_the_next_one_begins() {
+    let answer = "<tool_call>\n<function=search>\n<parameter=limit>\n5\n<parameter=query>\nx\n<parameter=y> a <parameter=tags>\n</parameter>\n</function>\n</tool_call>";
+    let arguments = json!({"limit": 5, "query": "x\n<parameter=y> a <parameter=tags>"});
+    assert_eq!(parse("function_xml", answer), [call("search", arguments)]);
+}
+
 #[test]
 fn texts_may_hold_what_looks_like_markup() {
     let content = "if a < b: print('</parameter>', {\"a\": [1]}) # </tool_call>, x";

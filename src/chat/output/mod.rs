@@ -3,6 +3,7 @@
 //! [`OutputFormat`] says how a model's family writes them; [`OutputParser`] takes a text
 //! apart while it arrives. The text is the model's with special tokens in it.
 
+mod ending;
 mod format;
 mod harmony;
 mod held;

@@ -1,5 +1,6 @@
 //! Answers in which markers enclose reasoning and tool calls.
 
+use super::ending::Ending;
 use super::held::Held;
 use super::reasoning::Tags;
 use super::tools::{Cursor, Schemas, Stop, Syntax};
@@ -24,8 +25,8 @@ pub(super) struct Tagged {
     may_be_bare_call: bool,
     /// A call interrupted the reasoning, whose end may still come.
     may_close: bool,
-    /// How much of the held text was looked at without an outcome.
-    seen_bytes: usize,
+    /// When the open call is read.
+    ending: Ending,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +88,7 @@ impl Tagged {
             drops_space: opens_reasoning,
             may_be_bare_call: true,
             may_close: false,
-            seen_bytes: 0,
+            ending: Ending::default(),
         }
     }
 
@@ -175,7 +176,7 @@ impl Tagged {
         let marker = markers[index];
         let space_bytes = at - said_bytes;
         if kinds[index] == Marker::OpensCall {
-            self.seen_bytes = 0;
+            self.ending = Ending::default();
             self.mode = Mode::Call {
                 space_bytes,
                 opening: marker,
@@ -208,7 +209,7 @@ impl Tagged {
             && matches!(self.mode, Mode::Text)
             && openings.any(|opening| trimmed.starts_with(opening));
         if begins {
-            self.seen_bytes = 0;
+            self.ending = Ending::default();
             self.mode = Mode::Call {
                 space_bytes: text.len() - trimmed.len(),
                 opening: "",
@@ -231,7 +232,7 @@ impl Tagged {
         else {
             return false;
         };
-        if end == End::NotYet && !self.may_have_ended() {
+        if end == End::NotYet && !self.may_have_ended(syntax) {
             return false;
         }
         let from = space_bytes + opening.len();
@@ -241,7 +242,7 @@ impl Tagged {
             Ok(calls) => {
                 self.held.take(from + cursor.byte_count());
                 out.extend(calls.into_iter().map(Piece::ToolCall));
-                self.seen_bytes = 0;
+                self.ending = Ending::default();
                 self.mode = Mode::Block {
                     opening,
                     in_reasoning,
@@ -281,14 +282,14 @@ impl Tagged {
         else {
             return false;
         };
-        if end == End::NotYet && !self.may_have_ended() {
+        if end == End::NotYet && !self.may_have_ended(syntax) {
             return false;
         }
         let mut cursor = Cursor::new(self.held.text(), end == End::Complete);
         match syntax.next(opening, &mut cursor, &self.tools) {
             Ok(calls) => {
                 self.held.take(cursor.byte_count());
-                self.seen_bytes = 0;
+                self.ending = Ending::default();
                 if let Some(calls) = calls {
                     out.extend(calls.into_iter().map(Piece::ToolCall));
                     return true;
@@ -307,15 +308,10 @@ impl Tagged {
         true
     }
 
-    /// Whether reading again what is held can have an outcome. Calls end with one of a few
-    /// characters, so that a long one is not read once for each of its tokens.
-    fn may_have_ended(&mut self) -> bool {
-        /// What is shorter is read in any case, so that what is no call is seen early.
-        const SHORT_BYTES: usize = 64;
+    /// Whether reading again what is held can have an outcome.
+    fn may_have_ended(&mut self, syntax: &dyn Syntax) -> bool {
         let text = self.held.text();
-        let news = &text[self.seen_bytes..];
-        self.seen_bytes = text.len();
-        text.len() <= SHORT_BYTES || news.contains(['>', '}', ']', ')'])
+        self.ending.may_be_in(text, syntax.is_bracketed())
     }
 
     /// Gives out text of the current mode from the beginning of what is held.

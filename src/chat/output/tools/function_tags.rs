@@ -91,7 +91,7 @@ impl FunctionTags {
                 Some(0) => break,
                 Some(1) => {
                     let parameter = tag_name(cursor)?;
-                    let value = self.value(cursor)?;
+                    let value = self.value(name, cursor, tools)?;
                     let value = value.strip_prefix('\n').unwrap_or(value);
                     let value = value.strip_suffix('\n').unwrap_or(value);
                     let value = tools.decode(name, parameter, value);
@@ -113,14 +113,16 @@ impl FunctionTags {
     }
 
     /// The value of a parameter. It may hold the text of an ending tag: the tag counts where
-    /// another one follows it.
-    fn value<'a>(&self, cursor: &mut Cursor<'a>) -> Read<&'a str> {
+    /// another one follows it. Where the end is missing, a line that begins another parameter
+    /// of the tool ends the value.
+    fn value<'a>(&self, tool: &str, cursor: &mut Cursor<'a>, tools: &Schemas) -> Read<&'a str> {
         let text = cursor.rest();
         let mut from = 0;
-        while let Some(at) = text[from..].find("</").map(|at| from + at) {
-            let mut ahead = *cursor;
-            ahead.skip(at);
-            let ends = match ahead.eat_one_of(&[PARAMETER_END, FUNCTION_END])? {
+        while let Some(at) = text[from..].find('<').map(|at| from + at) {
+            let mut before = *cursor;
+            before.skip(at);
+            let mut ahead = before;
+            let ends = match ahead.eat_one_of(&[PARAMETER_END, FUNCTION_END, PARAMETER])? {
                 Some(0) => {
                     let after = ahead;
                     ahead.space();
@@ -128,17 +130,20 @@ impl FunctionTags {
                     let ends = ahead.is_finished() || ahead.eat_one_of(&follows)?.is_some();
                     ends.then_some(after)
                 }
-                // The end of the parameter is missing.
-                Some(_) => {
+                Some(1) => {
                     ahead.space();
                     let ends = ahead.is_finished() || ahead.eat(self.closing)?;
-                    ends.then(|| {
-                        let mut before = *cursor;
-                        before.skip(at);
-                        before
-                    })
+                    ends.then_some(before)
                 }
-                None => None,
+                Some(_) if text[..at].ends_with('\n') => {
+                    let ends = match tag_name(&mut ahead) {
+                        Ok(name) => tools.has_parameter(tool, name),
+                        Err(Stop::More) => return Err(Stop::More),
+                        Err(Stop::Not) => false,
+                    };
+                    ends.then_some(before)
+                }
+                _ => None,
             };
             if let Some(end) = ends {
                 *cursor = end;

@@ -77,6 +77,10 @@ impl Syntax for JsonInTags {
         self.openings
     }
 
+    fn is_bracketed(&self) -> bool {
+        true
+    }
+
     fn seed(&self, name: Option<&str>) -> String {
         let space = if self.is_list { "[" } else { "\n" };
         let object = seed(self.name_key, self.arguments_key, name);

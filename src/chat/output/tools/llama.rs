@@ -26,6 +26,10 @@ impl Syntax for Llama {
         &["{", "["]
     }
 
+    fn is_bracketed(&self) -> bool {
+        true
+    }
+
     fn seed(&self, name: Option<&str>) -> String {
         json::seed("name", "parameters", name)
     }

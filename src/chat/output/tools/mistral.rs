@@ -16,6 +16,10 @@ impl Syntax for Mistral {
         &[OPENING]
     }
 
+    fn is_bracketed(&self) -> bool {
+        true
+    }
+
     fn seed(&self, name: Option<&str>) -> String {
         match name {
             Some(name) => format!("{OPENING}{name}{ARGUMENTS}"),

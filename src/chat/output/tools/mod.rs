@@ -35,6 +35,12 @@ pub(super) trait Syntax: Debug + Sync {
         &[]
     }
 
+    /// Whether a call ends with the bracket that closes its arguments, which are written as
+    /// values in JSON's notation or Python's.
+    fn is_bracketed(&self) -> bool {
+        false
+    }
+
     /// The beginning of a block, up to the name of the tool or to its arguments.
     fn seed(&self, name: Option<&str>) -> String;
 

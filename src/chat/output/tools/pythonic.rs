@@ -21,6 +21,10 @@ impl Syntax for Pythonic {
         self.openings
     }
 
+    fn is_bracketed(&self) -> bool {
+        true
+    }
+
     fn seed(&self, name: Option<&str>) -> String {
         let block = self.openings[0];
         match name {

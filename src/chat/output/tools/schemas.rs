@@ -38,11 +38,23 @@ impl Schemas {
         self.names().any(|known| known == name)
     }
 
+    /// Whether the schema of a tool names this parameter.
+    pub(super) fn has_parameter(&self, tool: &str, parameter: &str) -> bool {
+        let mut schemas = self.tools.iter().filter(|(name, _)| name == tool);
+        schemas.any(|(_, schema)| {
+            schema
+                .get("properties")
+                .is_some_and(|properties| properties.get(parameter).is_some())
+        })
+    }
+
     /// The value of an argument that was written as plain text.
     pub(super) fn decode(&self, tool: &str, parameter: &str, text: &str) -> Value {
         match self.types(tool, parameter) {
             Some(types) => types.decode(text),
-            None => literal::whole(text).unwrap_or_else(|| Value::String(text.to_owned())),
+            None => literal::whole(text)
+                .filter(|value| !value.is_number() || is_plain_number(text))
+                .unwrap_or_else(|| Value::String(text.to_owned())),
         }
     }
 
@@ -203,6 +215,18 @@ impl Types {
     }
 }
 
+/// Whether a text that reads as a number is one if nothing says so: in JSON's notation, and not
+/// longer than a number can be. A postal code such as `02139`, a telephone number with its `+`
+/// or a long identifier would lose what they say.
+fn is_plain_number(text: &str) -> bool {
+    let text = text.trim();
+    let is_integer = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    match serde_json::from_str::<Value>(text) {
+        Ok(number) => !(number.is_f64() && is_integer(text.trim_start_matches('-'))),
+        Err(_) => false,
+    }
+}
+
 /// A number as an integer, if it is one.
 fn integer(number: &Value) -> Option<Value> {
     if number.is_f64() {
@@ -274,6 +298,16 @@ mod tests {
             ("nothing", "null", json!(null)),
             ("unknown", "007x", json!("007x")),
             ("unknown", "7", json!(7)),
+            ("unknown", " -7.5e1\n", json!(-75.0)),
+            ("unknown", "02139", json!("02139")),
+            ("unknown", "+15551234567", json!("+15551234567")),
+            ("unknown", "1_000", json!("1_000")),
+            (
+                "unknown",
+                "12345678901234567890123",
+                json!("12345678901234567890123"),
+            ),
+            ("count", "007", json!(7)),
         ] {
             assert_eq!(
                 schemas.decode("f", parameter, text),

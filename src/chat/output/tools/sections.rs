@@ -50,6 +50,10 @@ impl Syntax for Sections {
         self.openings
     }
 
+    fn is_bracketed(&self) -> bool {
+        true
+    }
+
     fn seed(&self, name: Option<&str>) -> String {
         let before = format!("{}{}{}", self.section(), self.call_begin(), self.prefix);
         match name {
