@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    engine::{Mlx, adopted_bytes, engine},
+    engine::{Mlx, adopted_bytes, adopted_peak_bytes, engine},
     error::{Error, Kind, Result},
     footprint::Need,
 };
@@ -19,7 +19,8 @@ use crate::{
 pub struct MemoryStatistics {
     /// Weights, KV states and intermediate results.
     pub active_bytes: u64,
-    /// The most that was active since the start.
+    /// The most that was active since the start; memory for weights and for other work counts
+    /// with the most of each.
     pub peak_bytes: u64,
     /// Freed, but kept by MLX's allocator for reuse.
     pub cached_bytes: u64,
@@ -36,7 +37,7 @@ pub fn statistics() -> Result<MemoryStatistics> {
     engine()?.run(|_| {
         Ok(MemoryStatistics {
             active_bytes: mlx_rs::memory::active_memory()? as u64 + adopted_bytes(),
-            peak_bytes: mlx_rs::memory::peak_memory()? as u64 + adopted_bytes(),
+            peak_bytes: mlx_rs::memory::peak_memory()? as u64 + adopted_peak_bytes(),
             cached_bytes: mlx_rs::memory::cache_memory()? as u64,
         })
     })?

@@ -27,7 +27,7 @@ use once_cell::sync::OnceCell;
 
 pub(crate) use mlx::Mlx;
 pub(crate) use owned::Owned;
-pub(crate) use pages::{Pages, adopted_bytes};
+pub(crate) use pages::{Pages, adopted_bytes, adopted_peak_bytes};
 
 use crate::error::{Error, Kind, Result};
 

@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 
 /// Bytes of [`Pages`] that MLX holds, which its own statistics do not count on every platform.
 static ADOPTED: AtomicU64 = AtomicU64::new(0);
+/// The most that these were.
+static MOST_ADOPTED: AtomicU64 = AtomicU64::new(0);
 
 /// Room before the data for what MLX's CPU allocator keeps there; a cache line keeps the data
 /// aligned for vector loads. Metal wants the data itself at the page's start.
@@ -67,7 +69,9 @@ impl Pages {
 
     /// Hands the memory over as a pointer for [`Self::release`].
     pub(super) fn into_payload(self) -> *mut std::ffi::c_void {
-        ADOPTED.fetch_add(self.len as u64, Ordering::Relaxed);
+        let bytes = self.len as u64;
+        let adopted = ADOPTED.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        MOST_ADOPTED.fetch_max(adopted, Ordering::Relaxed);
         Box::into_raw(Box::new(self)).cast()
     }
 
@@ -86,4 +90,25 @@ impl Pages {
 /// Bytes of adopted memory in use.
 pub(crate) fn adopted_bytes() -> u64 {
     ADOPTED.load(Ordering::Relaxed)
+}
+
+/// The most that these were.
+pub(crate) fn adopted_peak_bytes() -> u64 {
+    MOST_ADOPTED.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_stays_when_memory_is_given_back() {
+        let bytes = 1 << 20;
+        let payload = Pages::new(bytes).unwrap().into_payload();
+        let peak = adopted_peak_bytes();
+        assert!(peak >= bytes as u64);
+        // SAFETY: the payload was made above.
+        unsafe { Pages::release(payload) };
+        assert!(adopted_peak_bytes() >= peak);
+    }
 }

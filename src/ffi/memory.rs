@@ -11,7 +11,8 @@ pub struct mlxb_memory_stats {
     pub struct_size: usize,
     /// Weights, KV states and intermediate results.
     pub active_bytes: u64,
-    /// The most that was active since the start.
+    /// The most that was active since the start; memory for weights and for other work counts
+    /// with the most of each.
     pub peak_bytes: u64,
     /// Freed, but kept by MLX's allocator for reuse.
     pub cached_bytes: u64,

@@ -37,9 +37,12 @@ static void free_one(handles *made, int which) {
 }
 
 static uint64_t active_bytes(void) {
+    static uint64_t peak;
     mlxb_memory_stats stats = {.struct_size = sizeof stats};
     EXPECT(MLXB_OK, mlxb_memory(&stats, &error));
     CHECK(stats.peak_bytes >= stats.active_bytes);
+    CHECK(stats.peak_bytes >= peak); /* also when a model has been freed */
+    peak = stats.peak_bytes;
     return stats.active_bytes;
 }
 
