@@ -117,7 +117,7 @@ int main(int argc, char **argv) {
     int index, shown = -1;
 
     if (argc < 3) {
-        fprintf(stderr, "usage: %s SOURCE TARGET [NAME=VALUE ...]\n", argv[0]);
+        fprintf(stderr, "usage: quantize SOURCE TARGET [NAME=VALUE ...]\n");
         return 2;
     }
     mlxb_quantize_options_init(&options, sizeof options);
@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
     options.user_data = &shown;
     for (index = 3; index < argc; index++) {
         if (!read_option(argv[index], &modules, &options)) {
-            fprintf(stderr, "not understood: %s\n", argv[index]);
+            fprintf(stderr, "quantize: not a setting: argument %d\n", index);
             return 2;
         }
     }
@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "\n");
     }
     if (status != MLXB_OK) {
-        fprintf(stderr, "%s\n", mlxb_error_message(error));
+        fprintf(stderr, "quantize: %s\n", mlxb_error_message(error));
         mlxb_error_free(error);
         return 1;
     }

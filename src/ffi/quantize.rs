@@ -182,8 +182,8 @@ pub unsafe extern "C" fn mlxb_quantize_options_init(
 }
 
 /// Makes a model smaller: from a folder of the Hugging Face hub, one for MLX, or a GGUF file of a
-/// llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for bit. Takes the memory of a few
-/// rows, and lets generations of the same process go on.
+/// llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for
+/// bit. Takes the memory of a few rows, and lets generations of the same process go on.
 ///
 /// However the call ends, and if the process ends before it, there is a complete model at
 /// target_dir or what was there before.
@@ -456,6 +456,13 @@ fn parameters(
         -1 => own,
         value => usize::try_from(value).unwrap_or(0),
     };
+    let given = |value: i32, own| {
+        if value == -1 {
+            own as i64
+        } else {
+            value.into()
+        }
+    };
     QuantizationParameters::new(
         mode,
         or_own(bits, own_bits),
@@ -466,6 +473,7 @@ fn parameters(
             "no weights of the mode {} have these bits and group size",
             mode.name()
         );
+        let (bits, group_size) = (given(bits, own_bits), given(group_size, own_group_size));
         Error::new(
             Kind::InvalidArgument,
             format!("{what}: {bits}, {group_size}"),

@@ -126,9 +126,9 @@ static void what_makes_no_sense_is_refused_by_name(void) {
     } while (0)
     REFUSED("options.mode is no mode: 6", options.mode = 6);
     REFUSED("options.mode is no mode: -1", options.mode = -1);
-    REFUSED("affine have these bits and group size: 7, -1", options.bits = 7);
-    REFUSED("affine have these bits and group size: -2, -1", options.bits = -2);
-    REFUSED("affine have these bits and group size: -1, 16", options.group_size = 16);
+    REFUSED("affine have these bits and group size: 7, 64", options.bits = 7);
+    REFUSED("affine have these bits and group size: -2, 64", options.bits = -2);
+    REFUSED("affine have these bits and group size: 4, 16", options.group_size = 16);
     REFUSED("mxfp4 have", options.mode = MLXB_QUANTIZE_MXFP4, options.bits = 8);
     REFUSED("options.bits does not go with", options.mode = MLXB_QUANTIZE_NONE, options.bits = 4);
     REFUSED("options.recipe does not go with", options.mode = MLXB_QUANTIZE_REVERSE,
