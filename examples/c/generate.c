@@ -26,29 +26,31 @@ static int32_t on_event(void *user_data, const mlxb_event *event) {
     return MLXB_CONTINUE;
 }
 
-/* {"messages": [{"role": "user", "content": TEXT}]}, to be freed; NULL without memory. */
-static char *request_json(const char *text) {
-    static const char before[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"";
-    static const char after[] = "\"}]}";
-    /* A byte becomes six at the most: \u001f. */
-    char *json = malloc(sizeof before + 6 * strlen(text) + sizeof after);
-    char *end = json;
-    if (json == NULL) {
-        return NULL;
-    }
-    end += sprintf(end, "%s", before);
-    for (; *text != '\0'; text++) {
-        unsigned char byte = (unsigned char)*text;
-        if (byte == '"' || byte == '\\') {
-            end += sprintf(end, "\\%c", byte);
-        } else if (byte < 0x20) {
-            end += sprintf(end, "\\u%04x", byte);
-        } else {
-            *end++ = *text;
+/* The prompt that the model's own template makes of a question: ids, to be freed; NULL on a
+ * failure, which `error` tells of unless memory is exhausted. */
+static uint32_t *prompt_tokens(const mlxb_model *model, const char *question, size_t *count,
+                               mlxb_error **error) {
+    mlxb_chat *chat = mlxb_chat_new();
+    char *request = NULL;
+    uint32_t *tokens = NULL;
+    if (mlxb_chat_add(chat, "user", question, strlen(question), error) == MLXB_OK &&
+        mlxb_chat_json(chat, &request, error) == MLXB_OK) {
+        /* Without room it tells how much it needs. */
+        mlxb_status status = mlxb_chat_tokenize(model, request, NULL, 0, count, NULL, error);
+        if (status == MLXB_BUFFER_TOO_SMALL) {
+            mlxb_error_free(*error);
+            *error = NULL;
+            tokens = malloc(*count * sizeof *tokens);
+            if (tokens != NULL &&
+                mlxb_chat_tokenize(model, request, tokens, *count, count, NULL, error) != MLXB_OK) {
+                free(tokens);
+                tokens = NULL;
+            }
         }
     }
-    sprintf(end, "%s", after);
-    return json;
+    mlxb_string_free(request);
+    mlxb_chat_free(chat);
+    return tokens;
 }
 
 static void print_rate(const char *what, uint64_t tokens, double seconds) {
@@ -62,8 +64,7 @@ int main(int argument_count, char **arguments) {
     mlxb_generate_result result = {.struct_size = sizeof result};
     mlxb_model *model = NULL;
     mlxb_error *error = NULL;
-    char *request = NULL;
-    char *prompt = NULL;
+    uint32_t *tokens = NULL;
     int exit_code = EXIT_FAILURE;
 
     if (argument_count != 3) {
@@ -71,11 +72,6 @@ int main(int argument_count, char **arguments) {
         return 2;
     }
     cancel = mlxb_cancel_new();
-    request = request_json(arguments[2]);
-    if (cancel == NULL || request == NULL) {
-        fprintf(stderr, "generate: out of memory\n");
-        goto done;
-    }
     signal(SIGINT, on_interrupt);
 
     mlxb_model_options_init(&model_options, sizeof model_options);
@@ -83,13 +79,15 @@ int main(int argument_count, char **arguments) {
     if (mlxb_model_load(arguments[1], &model_options, &model, &error) != MLXB_OK) {
         goto done;
     }
-    /* The model's own template makes a prompt of the conversation. */
-    if (mlxb_chat_render(model, request, &prompt, &error) != MLXB_OK) {
+    mlxb_generate_options_init(&options, sizeof options);
+    tokens = prompt_tokens(model, arguments[2], &options.token_count, &error);
+    if (tokens == NULL) {
+        if (error == NULL) {
+            fprintf(stderr, "generate: out of memory\n");
+        }
         goto done;
     }
-    mlxb_generate_options_init(&options, sizeof options);
-    options.prompt = prompt;
-    options.prompt_len = strlen(prompt);
+    options.tokens = tokens;
     options.cancel = cancel;
     if (mlxb_generate(model, NULL, &options, on_event, NULL, &result, &error) != MLXB_OK) {
         goto done;
@@ -106,8 +104,7 @@ done:
         fprintf(stderr, "generate: %s\n", mlxb_error_message(error));
         mlxb_error_free(error);
     }
-    mlxb_string_free(prompt);
-    free(request);
+    free(tokens);
     mlxb_model_release(model);
     signal(SIGINT, SIG_DFL);
     mlxb_cancel_free(cancel);

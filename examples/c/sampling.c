@@ -9,7 +9,8 @@
  *   seed max_tokens logprobs          whole numbers
  *   stop                              a text that ends the answer (repeatable)
  *
- * What is not named is as the model's makers suggest; those settings are printed first.
+ * What is not named is as the model's makers suggest; those settings are printed first. Link it
+ * with -lm besides the library.
  */
 #include <mlxb.h>
 
