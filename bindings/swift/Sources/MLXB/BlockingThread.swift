@@ -12,3 +12,14 @@ func startThread(named name: String, _ work: @escaping @Sendable () -> Void) {
     thread.qualityOfService = .userInitiated
     thread.start()
 }
+
+/// What `work` returns, which waits for the engine or the disk on a thread of its own.
+func onThread<Value: Sendable>(
+    named name: String, _ work: @escaping @Sendable () throws -> Value
+) async throws -> Value {
+    try await withCheckedThrowingContinuation { continuation in
+        startThread(named: name) {
+            continuation.resume(with: Result { try work() })
+        }
+    }
+}

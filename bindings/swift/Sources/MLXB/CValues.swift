@@ -1,4 +1,5 @@
 import CMLXB
+import Foundation
 
 /// A count as C takes it, where negative numbers mean something else.
 func count<Integer: FixedWidthInteger>(_ value: Int, named name: String) throws -> Integer {
@@ -38,6 +39,36 @@ func withCString<Result>(
 ) throws -> Result {
     try refuseNUL(in: text, named: name)
     return try text.withCString(body)
+}
+
+/// Calls `body` with `text` NUL-terminated; NULL for nil.
+func withOptionalCString<Result>(
+    _ text: String?, named name: String, _ body: (UnsafePointer<CChar>?) throws -> Result
+) throws -> Result {
+    guard let text else {
+        return try body(nil)
+    }
+    return try withCString(text, named: name, body)
+}
+
+/// Calls `body` with the path of a file URL.
+func withPath<Result>(
+    _ url: URL, named name: String, _ body: (UnsafePointer<CChar>) throws -> Result
+) throws -> Result {
+    guard url.isFileURL else {
+        throw MLXBError(.invalidArgument, "\(name) is not a file URL: \(url)")
+    }
+    return try withCString(url.path(percentEncoded: false), named: name, body)
+}
+
+/// Calls `body` with the path of a file URL; NULL for nil.
+func withOptionalPath<Result>(
+    _ url: URL?, named name: String, _ body: (UnsafePointer<CChar>?) throws -> Result
+) throws -> Result {
+    guard let url else {
+        return try body(nil)
+    }
+    return try withPath(url, named: name, body)
 }
 
 /// Calls `body` with `texts` as an array of NUL-terminated strings.

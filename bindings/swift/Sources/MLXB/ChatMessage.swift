@@ -54,24 +54,49 @@ extension ChatMessage {
 extension Model {
     /// Writes a conversation as the prompt that the model was trained on, with its own template.
     ///
+    /// Control tokens that a message quotes are in it as they are: ``tokenize(_:addGenerationPrompt:)``
+    /// makes a prompt of a conversation in which nobody can end a turn from inside a message.
+    ///
     /// - Parameter addGenerationPrompt: Whether the assistant comes next.
-    /// - Throws: ``MLXBError``: `notFound` when the model has no template; `template` when it
-    ///   does not compile or refuses the conversation, with its own message.
+    /// - Throws: ``MLXBError``: `template` when the model has no template, or it does not compile
+    ///   or refuses the conversation, with its own message.
     public func render(
         _ messages: [ChatMessage], addGenerationPrompt: Bool = true
     ) throws -> String {
         let request = ChatRequest(messages: messages, add_generation_prompt: addGenerationPrompt)
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-        let json = String(decoding: try encoder.encode(request), as: UTF8.self)
-        return try withCString(json, named: "messages") { json in
+        return try withCString(request.json(), named: "messages") { json in
             try takeString { mlxbChatRender(handle, request: json, prompt: $0, error: $1) }
+        }
+    }
+
+    /// Turns a conversation into the token ids of its prompt, which ``Prompt/chat(_:)`` uses. Where
+    /// a message quotes a control token, the quote is encoded as plain text.
+    ///
+    /// - Parameter addGenerationPrompt: Whether the assistant comes next.
+    /// - Throws: As ``render(_:addGenerationPrompt:)``.
+    public func tokenize(
+        _ messages: [ChatMessage], addGenerationPrompt: Bool = true
+    ) throws -> [UInt32] {
+        let request = ChatRequest(messages: messages, add_generation_prompt: addGenerationPrompt)
+        let json = try request.json()
+        return try withCString(json, named: "messages") { request in
+            try takeTokens(expected: json.utf8.count + 256) { tokens, count, error in
+                mlxbChatTokenize(
+                    handle, request: request, tokens: tokens.baseAddress, capacity: tokens.count,
+                    count: count, stableCount: nil, error: error)
+            }
         }
     }
 }
 
-/// The JSON that mlxb_chat_render takes.
+/// The JSON that mlxb_chat_render and mlxb_chat_tokenize take.
 private struct ChatRequest: Encodable {
     let messages: [ChatMessage]
     let add_generation_prompt: Bool
+
+    func json() throws -> String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        return String(decoding: try encoder.encode(self), as: UTF8.self)
+    }
 }

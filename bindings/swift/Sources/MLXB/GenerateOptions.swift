@@ -3,8 +3,9 @@ import CMLXB
 /// How to generate. Numbers for sampling that are nil are the model's own, out of its
 /// generation_config.json; where that says nothing, the most likely token is taken.
 public struct GenerateOptions: Hashable, Sendable {
-    /// The most tokens to generate; nil: as many as fit into the context. A number set here must
-    /// fit into the memory budget beforehand.
+    /// The most tokens to generate; nil: as many as fit into the context; 0: none, and of the
+    /// prompt all is run but the last token. A number set here must fit into the memory budget
+    /// beforehand.
     public var maxTokens: Int?
 
     /// Divides the log-probabilities before a token is drawn; 0 takes the most likely one.

@@ -8,7 +8,8 @@ public enum Prompt: Hashable, Sendable {
     /// Token ids, each below the model's vocabulary size.
     case tokens([UInt32])
 
-    /// A conversation, written with the model's own chat template.
+    /// A conversation, written with the model's own chat template. Messages cannot make control
+    /// tokens.
     case chat([ChatMessage])
 }
 

@@ -23,86 +23,21 @@ extension Model {
     /// - Returns: The events. It fails with an ``MLXBError``, before anything is run where it
     ///   can: `invalidArgument` for options out of range and token ids that the model does not
     ///   have, `contextFull` for a prompt that does not fit, `overBudget`; for a chat
-    ///   `notFound` without a chat template, and `template` when that fails.
+    ///   `template` without a chat template, or when that fails.
     public func generate(
         _ prompt: Prompt, options: GenerateOptions = GenerateOptions()
     ) -> AsyncThrowingStream<GenerationEvent, any Error> {
-        let generation = Generation(model: self, prompt: prompt, options: options)
-        return AsyncThrowingStream { try await generation.next() }
-    }
-}
-
-/// The consumer's end of a generation, which ends with it. The producer's end is a thread of its
-/// own, which is in the C call.
-private final class Generation: Sendable {
-    /// The library itself may be some tokens ahead, so a few are enough to keep it going while
-    /// the threads switch.
-    private static let eventsAhead = 16
-
-    private let events: EventBuffer<GenerationEvent>
-    private let cancellation: Cancellation
-    private let start: Once
-
-    init(model: Model, prompt: Prompt, options: GenerateOptions) {
-        let events = EventBuffer<GenerationEvent>(capacity: Self.eventsAhead)
-        let cancellation = Cancellation()
-        self.events = events
-        self.cancellation = cancellation
-        start = Once {
-            startThread(named: "mlxb.generate") {
-                do {
-                    let result = try model.generate(
-                        prompt, options, cancellation: cancellation, telling: events)
-                    _ = events.put(.finished(GenerationResult(result)))
-                    events.finish()
-                } catch {
-                    events.finish(throwing: error)
-                }
-            }
-        }
-    }
-
-    deinit {
-        stop()
-    }
-
-    func next() async throws -> GenerationEvent? {
-        try await withTaskCancellationHandler {
-            start.run()
-            return try await events.next()
-        } onCancel: {
-            stop()
-        }
-    }
-
-    /// Ends the C call, whether it computes or waits for room in the buffer.
-    private func stop() {
-        cancellation.request()
-        events.close()
-    }
-}
-
-/// Work that is done by whoever asks first.
-private final class Once: @unchecked Sendable {
-    private let lock = NSLock()
-    private var work: (@Sendable () -> Void)?
-
-    init(_ work: @escaping @Sendable () -> Void) {
-        self.work = work
-    }
-
-    func run() {
-        let work = lock.withLock {
-            defer { self.work = nil }
-            return self.work
-        }
-        work?()
+        EventSource(named: "mlxb.generate") { cancellation, events in
+            let result = try self.generate(
+                prompt, options, cancellation: cancellation, telling: events)
+            _ = events.put(.finished(GenerationResult(result)))
+        }.stream
     }
 }
 
 extension Model {
     /// The C call, on the thread that calls.
-    fileprivate func generate(
+    private func generate(
         _ prompt: Prompt,
         _ options: GenerateOptions,
         cancellation: Cancellation,
@@ -112,27 +47,27 @@ extension Model {
             options.cancel = cancellation.handle
             switch prompt {
             case .text(let text):
-                return try generate(text, &options, telling: events)
-            case .chat(let messages):
-                return try generate(render(messages), &options, telling: events)
-            case .tokens(let tokens):
-                return try tokens.withUnsafeBufferPointer { tokens in
-                    options.tokens = tokens.baseAddress
-                    options.token_count = tokens.count
+                return try withUTF8(text) { bytes, length in
+                    options.prompt = bytes
+                    options.prompt_len = length
                     return try generate(&options, telling: events)
                 }
+            case .chat(let messages):
+                return try generate(tokenize(messages), &options, telling: events)
+            case .tokens(let tokens):
+                return try generate(tokens, &options, telling: events)
             }
         }
     }
 
     private func generate(
-        _ text: String,
+        _ tokens: [UInt32],
         _ options: inout MLXBGenerateOptions,
         telling events: EventBuffer<GenerationEvent>
     ) throws -> MLXBGenerateResult {
-        try withUTF8(text) { bytes, length in
-            options.prompt = bytes
-            options.prompt_len = length
+        try tokens.withUnsafeBufferPointer { tokens in
+            options.tokens = tokens.baseAddress
+            options.token_count = tokens.count
             return try generate(&options, telling: events)
         }
     }

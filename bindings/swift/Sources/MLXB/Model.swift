@@ -39,19 +39,10 @@ public final class Model: Sendable {
         options: LoadOptions = LoadOptions(),
         progress: (@Sendable (LoadProgress) -> Void)? = nil
     ) async throws -> Model {
-        guard folder.isFileURL else {
-            throw MLXBError(.invalidArgument, "not the URL of a folder: \(folder)")
-        }
-        let path = folder.path(percentEncoded: false)
         let cancellation = Cancellation()
         return try await withTaskCancellationHandler {
-            try await withCheckedThrowingContinuation { continuation in
-                startThread(named: "mlxb.load") {
-                    continuation.resume(
-                        with: Result {
-                            try load(path, options, progress, cancellation: cancellation)
-                        })
-                }
+            try await onThread(named: "mlxb.load") {
+                try load(folder, options, progress, cancellation: cancellation)
             }
         } onCancel: {
             cancellation.request()
@@ -60,7 +51,7 @@ public final class Model: Sendable {
 
     /// The C call, on the thread that calls.
     private static func load(
-        _ path: String,
+        _ folder: URL,
         _ options: LoadOptions,
         _ progress: (@Sendable (LoadProgress) -> Void)?,
         cancellation: Cancellation
@@ -74,7 +65,7 @@ public final class Model: Sendable {
         }
         var loaded: OpaquePointer?
         try withExtendedLifetime(receiver) {
-            try withCString(path, named: "folder") { path in
+            try withPath(folder, named: "folder") { path in
                 try call { mlxbModelLoad(path, options: &cOptions, out: &loaded, error: $0) }
             }
         }

@@ -36,8 +36,8 @@ public final class PromptCache: Sendable {
     ///
     /// - Throws: ``MLXBError`` for what could not be written: `noSpace`, `io`. Everything else is.
     public func flush() async throws {
-        try await onThread { cache in
-            try call { mlxbCacheFlush(cache.handle, error: $0) }
+        try await onThread(named: "mlxb.cache") {
+            try call { mlxbCacheFlush(self.handle, error: $0) }
         }
     }
 
@@ -48,16 +48,17 @@ public final class PromptCache: Sendable {
     @discardableResult
     public func trim(toMemoryBytes bytes: Int) async throws -> Int {
         let bytes: UInt64 = try count(bytes, named: "bytes")
-        return try await onThread { cache in
+        return try await onThread(named: "mlxb.cache") {
             var freed: UInt64 = 0
             try call {
-                mlxbCacheTrim(cache.handle, memoryBytes: bytes, freed: &freed, error: $0)
+                mlxbCacheTrim(self.handle, memoryBytes: bytes, freed: &freed, error: $0)
             }
             return Int(clamping: freed)
         }
     }
 
-    /// Forgets all states in memory. What is on disk stays.
+    /// Forgets all states in memory, and the conversations of ``Model/respond(to:as:cache:cacheNamespace:)``.
+    /// What is on disk stays.
     public func clear() throws {
         try call { mlxbCacheClear(handle, error: $0) }
     }
@@ -65,9 +66,9 @@ public final class PromptCache: Sendable {
     /// Removes all states on disk, those of other models too; returns how many bytes they were.
     @discardableResult
     public func clearDisk() async throws -> Int {
-        try await onThread { cache in
+        try await onThread(named: "mlxb.cache") {
             var freed: UInt64 = 0
-            try call { mlxbCacheClearDisk(cache.handle, freed: &freed, error: $0) }
+            try call { mlxbCacheClearDisk(self.handle, freed: &freed, error: $0) }
             return Int(clamping: freed)
         }
     }
@@ -78,17 +79,6 @@ public final class PromptCache: Sendable {
         stats.struct_size = MemoryLayout<MLXBCacheStats>.size
         try call { mlxbCacheStatsGet(handle, out: &stats, error: $0) }
         return Statistics(stats)
-    }
-
-    /// Work that waits for the engine or the disk, on a thread of its own.
-    private func onThread<Value: Sendable>(
-        _ work: @escaping @Sendable (PromptCache) throws -> Value
-    ) async throws -> Value {
-        try await withCheckedThrowingContinuation { continuation in
-            startThread(named: "mlxb.cache") {
-                continuation.resume(with: Result { try work(self) })
-            }
-        }
     }
 }
 
@@ -142,13 +132,7 @@ extension PromptCache {
                 let (seconds, attoseconds) = idleAfter.components
                 options.idle_seconds = Double(seconds) + Double(attoseconds) * 1e-18
             }
-            guard let folder else {
-                return try body(&options)
-            }
-            guard folder.isFileURL else {
-                throw MLXBError(.invalidArgument, "not the URL of a folder: \(folder)")
-            }
-            return try withCString(folder.path(percentEncoded: false), named: "folder") { path in
+            return try withOptionalPath(folder, named: "folder") { path in
                 options.disk_dir = path
                 return try body(&options)
             }

@@ -110,15 +110,4 @@ struct ErrorTests {
             #expect((status.description == "MLXB_UNKNOWN") == (known[status] == nil))
         }
     }
-
-    /// The library's error that `body` fails with.
-    func failure(_ body: () async throws -> Void) async throws -> MLXBError {
-        do {
-            try await body()
-        } catch {
-            return try #require(error as? MLXBError)
-        }
-        Issue.record("no error")
-        throw CancellationError()
-    }
 }

@@ -1,5 +1,6 @@
 import Foundation
 import MLXB
+import Testing
 
 /// What `tools/test-swift` tells the tests.
 enum Environment {
@@ -62,4 +63,15 @@ func eventually(
         try await Task.sleep(for: .milliseconds(2))
     }
     return true
+}
+
+/// The library's error that `body` fails with.
+func failure(_ body: () async throws -> Void) async throws -> MLXBError {
+    do {
+        try await body()
+    } catch {
+        return try #require(error as? MLXBError)
+    }
+    Issue.record("no error")
+    throw CancellationError()
 }
