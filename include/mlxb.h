@@ -13,23 +13,25 @@
  * is the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
  * on, so any order of freeing is fine.
  *
- * Threads. Models, caches and cancel objects may be used from all threads at once; kvs, strings and
- * errors by one thread at a time. A kv in use answers MLXB_BUSY.
+ * Threads. Models, caches, registries and cancel objects may be used from all threads at once; kvs,
+ * conversations, lists, plans, strings and errors by one thread at a time. A kv in use answers
+ * MLXB_BUSY.
  *
- * Text. Names and paths are NUL-terminated UTF-8, other text is pointer and length. Text out is
- * complete UTF-8: never a part of a character. Strings out are freed with mlxb_string_free.
+ * Text. UTF-8: NUL-terminated, or with a length beside the pointer. Text out is complete: never a
+ * part of a character. Strings out are freed with mlxb_string_free.
  * Arrays out go into a buffer of the caller's, with its capacity; the count is told even when
  * it does not fit (MLXB_BUFFER_TOO_SMALL).
  *
  * Structs that the caller fills start with struct_size, and their _init function sets every
- * field to "unset", which is NaN, -1 or NULL: zero is a value. In structs that the library
+ * field to "unset": numbers to NaN or -1, where zero is a value, pointers to NULL, counts and
+ * switches to 0. In structs that the library
  * fills, the caller sets struct_size, and no more than that is written. Fields are only ever
  * added at the end, so programs and libraries of different versions go together.
  *
- * Callbacks get their user_data first, and run on the thread that made the call, one at a time;
- * only the log's comes from any thread. They must not throw or longjmp, nor free the handles in
- * use. New kinds of events and new statuses may appear: ignore the one, take the other for a
- * failure.
+ * Callbacks get their user_data first, and run on the thread that made the call, one at a time for
+ * each call; only the log's comes from any thread. They must not throw or longjmp, nor free the
+ * handles in use. New kinds of events and new statuses may appear: ignore the one, take the other
+ * for a failure.
  *
  * Processes. The library stays loaded after dlclose, and ends its work when the process exits.
  * In a child of fork, calls that need MLX return MLXB_UNSUPPORTED.
@@ -237,7 +239,10 @@ typedef struct mlxb_memory_stats {
     size_t struct_size;
     /** Weights, KV states and intermediate results. */
     uint64_t active_bytes;
-    /** The most that was active since the start. */
+    /**
+     * The most that was active since the start; memory for weights and for other work counts
+     * with the most of each.
+     */
     uint64_t peak_bytes;
     /** Freed, but kept by MLX's allocator for reuse. */
     uint64_t cached_bytes;
@@ -300,7 +305,8 @@ mlxb_cancel *mlxb_cancel_new(void);
 
 /**
  * Asks the calls that were given `cancel` to stop: a generation ends with
- * MLXB_FINISH_CANCELLED before its next step, other calls with MLXB_CANCELLED. NULL is ignored.
+ * MLXB_FINISH_CANCELLED before its next step, mlxb_respond with what there is of an answer, other
+ * calls with MLXB_CANCELLED. NULL is ignored.
  *
  * Thread: any, at any time, signal handlers included. Since 0.1.0.
  */
@@ -679,7 +685,7 @@ typedef struct mlxb_cache mlxb_cache;
 /**
  * Sees an entry that is about to be evicted from memory, alive, before it goes to disk: `ns` is
  * the namespace that it was put under, `kv` its state, both for the call only. Called on the
- * thread whose call evicts; it may call any function of the library, and cannot stop the
+ * thread whose call evicts, which several may do at once; it may call any function of the library, and cannot stop the
  * eviction. It must not throw or longjmp, nor free `kv`.
  */
 typedef void (*mlxb_evict_fn)(void *user_data, mlxb_str ns, const mlxb_kv *kv);
@@ -703,7 +709,7 @@ typedef struct mlxb_cache_options {
      * go first, whichever model they are of.
      */
     int64_t disk_bytes;
-    /** Whether what is read from disk is checked against its checksums; -1: yes. */
+    /** 1: what is read from disk is checked against its checksums; 0: it is not; -1: 1. */
     int32_t verify;
     /**
      * Seconds without use after which a state goes from memory to disk, where it stays
@@ -816,7 +822,8 @@ void mlxb_cache_close(mlxb_cache *cache);
  * @param ns    The namespace; NULL is "".
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT for a state without tokens; MLXB_INVALID_UTF8; MLXB_BUSY
  *         while a generation uses it; MLXB_POISONED; MLXB_UNSUPPORTED in a forked process, or
- *         when a file of the model has changed since it was loaded. On a failure nothing changes.
+ *         when a file of the model has changed since it was loaded, MLXB_IO when one cannot be
+ *         read. On a failure nothing changes.
  *
  * Ownership: `kv` stays the caller's. Thread: any; never waits for the engine or a file, but for
  * the first use of a model, whose files may have to be read. Since 0.1.0.
@@ -839,11 +846,12 @@ mlxb_status mlxb_cache_put(const mlxb_cache *cache,
  * @param count     Ids at `tokens`.
  * @param out       The state; NULL when nothing serves, and on a failure.
  * @return MLXB_OK, also when nothing serves; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8;
- *         MLXB_UNSUPPORTED as for mlxb_cache_put. What is damaged on disk is a miss and a line
+ *         MLXB_UNSUPPORTED and MLXB_IO as for mlxb_cache_put. What is damaged on disk is a miss and a line
  *         in the log.
  *
  * Ownership: free `*out` with mlxb_kv_free. Thread: any; waits for the disk when the state comes
- * from there, and for the running step when a generation has it. Since 0.1.0.
+ * from there, for the running step when a generation has it, and at the first use of a model as
+ * mlxb_cache_put does. Since 0.1.0.
  */
 mlxb_status mlxb_cache_take(const mlxb_cache *cache,
                             const mlxb_model *model,
@@ -861,7 +869,7 @@ mlxb_status mlxb_cache_take(const mlxb_cache *cache,
  * @param tokens    The prompt.
  * @param count     Ids at `tokens`.
  * @param out       Filled in.
- * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED and MLXB_IO as for
  *         mlxb_cache_put.
  *
  * Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
@@ -882,7 +890,7 @@ mlxb_status mlxb_cache_peek(const mlxb_cache *cache,
  * @param tokens    The sequence.
  * @param count     Ids at `tokens`.
  * @param found     The answer; false on a failure.
- * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
+ * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED and MLXB_IO as for
  *         mlxb_cache_put.
  *
  * Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
@@ -925,8 +933,8 @@ mlxb_status mlxb_cache_trim(const mlxb_cache *cache,
                             mlxb_error **error);
 
 /**
- * Forgets all entries in memory: they are neither shown to on_evict nor written. What is on disk,
- * or on its way there, stays.
+ * Forgets all entries in memory, and the conversations of mlxb_respond: they are neither shown to
+ * on_evict nor written. What is on disk, or on its way there, stays.
  *
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked process.
  *
@@ -994,8 +1002,9 @@ typedef struct mlxb_generate_options {
     /** Bytes at `prompt`. */
     size_t prompt_len;
     /**
-     * The most tokens to generate; -1: as many as fit into the context. A number set here must
-     * fit into the memory budget beforehand.
+     * The most tokens to generate; -1: as many as fit into the context; 0: none, and of the
+     * prompt all is run but the last token. A number set here must fit into the memory budget
+     * beforehand.
      */
     int64_t max_tokens;
     /**
@@ -1123,7 +1132,8 @@ void mlxb_generate_options_init(mlxb_generate_options *options, size_t struct_si
  * the prompt tokens that were run. mlxb_kv_tokens tells which they are.
  *
  * @param model        The model.
- * @param kv           The state to continue; NULL to start from nothing and keep nothing.
+ * @param kv           The state to continue; NULL to start from nothing, or from what the
+ *                     options' cache holds, and keep nothing else.
  * @param options      The prompt, and how to generate.
  * @param on_event     Told what happens; may be NULL.
  * @param user_data    Passed to on_event.
@@ -1131,9 +1141,9 @@ void mlxb_generate_options_init(mlxb_generate_options *options, size_t struct_si
  * @return MLXB_OK, also when cancelled or stopped: out->finish says which. Before anything is
  *         run, with the kv unchanged: MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or
  *         MLXB_VERSION_MISMATCH for the arguments (no prompt or two, a token id that the model
- *         does not have, a kv of another model, a number out of range); MLXB_CONTEXT_FULL when
- *         the prompt does not fit; MLXB_OVER_BUDGET; MLXB_BUSY when the kv is in use;
- *         MLXB_POISONED; MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND,
+ *         does not have, a kv of another model or together with a cache, a number out of range);
+ *         MLXB_CONTEXT_FULL when the prompt does not fit; MLXB_OVER_BUDGET; MLXB_BUSY when the
+ *         kv is in use; MLXB_MODEL_FORMAT when the tokenizer fails; MLXB_POISONED; MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND,
  *         which leaves the kv without tokens; MLXB_PANIC, which leaves it unusable;
  *         MLXB_CANCELLED when the process exits meanwhile.
  *
@@ -1170,9 +1180,9 @@ typedef struct mlxb_chat mlxb_chat;
 /**
  * Renders a conversation as the prompt that the model was trained on, with its own template.
  *
- * @param request_json    A JSON object: "messages" (an array of objects with "role", "content",
- *                        and "tool_calls" or "reasoning_content" where they apply), and
- *                        optionally "tools", "documents", "add_generation_prompt" (true by
+ * @param request_json    A JSON object, NUL-terminated: "messages" (an array of objects with
+ *                        "role", "content", and "tool_calls" or "reasoning_content" where they
+ *                        apply), and optionally "tools", "documents", "add_generation_prompt" (true by
  *                        default), "continue_final_message" (true to end the prompt inside the
  *                        last message, for the model to continue it), "chat_template" (the name
  *                        of one of several), and variables of the template, either beside these
@@ -1181,6 +1191,8 @@ typedef struct mlxb_chat mlxb_chat;
  *                        its switches for thinking that are not given.
  * @param prompt          The text, NUL-terminated; NULL on a failure. It holds the begin token
  *                        where the template writes one; mlxb_generate does not add another.
+ *                        Control tokens that a message quotes are in it as they are: the ids of
+ *                        mlxb_chat_tokenize are the safe prompt.
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or malformed JSON; MLXB_INVALID_UTF8;
  *         MLXB_TEMPLATE when the model has no template, or it does not compile or refuses the
  *         conversation, with its own message.
@@ -1311,8 +1323,8 @@ mlxb_status mlxb_protocol_to_chat(int32_t protocol,
  * variables for the template. Whether the request asks for a stream changes nothing: `on_event`
  * decides.
  *
- * A conversation of Responses is kept by the cache for an hour, up to 32 MiB of them, so that
- * previous_response_id continues it, and an item_reference stands for any of its items.
+ * A conversation of Responses is kept by the cache, in memory, for an hour, up to 32 MiB of them,
+ * so that previous_response_id continues it, and an item_reference stands for any of its items.
  *
  * @param model              The model. The request's name of one is repeated in the answer.
  * @param cache              Where states and conversations are kept; NULL to keep neither.
@@ -1328,13 +1340,14 @@ mlxb_status mlxb_protocol_to_chat(int32_t protocol,
  *                           what the events say. May be NULL.
  * @return MLXB_OK, also when cancelled or stopped. Before any event: MLXB_INVALID_ARGUMENT,
  *         MLXB_INVALID_UTF8; MLXB_PROTOCOL naming the field that is malformed or not supported;
- *         MLXB_UNSUPPORTED for an adapter, and when a tool must be called where the model's
- *         family has no mark for calls; MLXB_TEMPLATE when the model has no template or it
- *         refuses the conversation; MLXB_CONTEXT_FULL; MLXB_POISONED. Also after events, of
- *         which the last then tells of the failure: MLXB_PROTOCOL when the model does not call
- *         the tool that it must; MLXB_OVER_BUDGET; MLXB_BACKEND; MLXB_PANIC; MLXB_CANCELLED when
- *         the process exits meanwhile. The error's detail is what a hosted model would answer
- *         instead, as JSON.
+ *         MLXB_UNSUPPORTED for an adapter, when a tool must be called where the model's family
+ *         has no mark for calls, and in a forked process; MLXB_TEMPLATE when the model has no
+ *         template or it refuses the conversation; MLXB_MODEL_FORMAT when the tokenizer fails;
+ *         MLXB_CONTEXT_FULL; MLXB_POISONED. Also after events, of which the last then tells of
+ *         the failure: MLXB_PROTOCOL when the model does not call the tool that it must;
+ *         MLXB_OVER_BUDGET; MLXB_BACKEND; MLXB_PANIC; MLXB_CANCELLED when the process exits
+ *         meanwhile. Unless an argument is to blame, the error's detail is what a hosted model
+ *         would answer instead, as JSON.
  *
  * Ownership: free `*response_json` with mlxb_string_free. Thread: any; several answers take
  * turns. Callbacks run on the calling thread. Since 0.1.0.
@@ -1935,8 +1948,8 @@ void mlxb_quantize_options_init(mlxb_quantize_options *options, size_t struct_si
 
 /**
  * Makes a model smaller: from a folder of the Hugging Face hub, one for MLX, or a GGUF file of a
- * llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for bit. Takes the memory of a few
- * rows, and lets generations of the same process go on.
+ * llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for
+ * bit. Takes the memory of a few rows, and lets generations of the same process go on.
  *
  * However the call ends, and if the process ends before it, there is a complete model at
  * target_dir or what was there before.

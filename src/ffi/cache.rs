@@ -26,7 +26,7 @@ pub struct mlxb_cache(pub(crate) Cache);
 
 /// Sees an entry that is about to be evicted from memory, alive, before it goes to disk: `ns` is
 /// the namespace that it was put under, `kv` its state, both for the call only. Called on the
-/// thread whose call evicts; it may call any function of the library, and cannot stop the
+/// thread whose call evicts, which several may do at once; it may call any function of the library, and cannot stop the
 /// eviction. It must not throw or longjmp, nor free `kv`.
 pub type mlxb_evict_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, ns: mlxb_str, kv: *const mlxb_kv)>;
@@ -46,7 +46,7 @@ pub struct mlxb_cache_options {
     /// Bytes that everything in the folder may take; -1: 16 GiB. The least recently used states
     /// go first, whichever model they are of.
     pub disk_bytes: i64,
-    /// Whether what is read from disk is checked against its checksums; -1: yes.
+    /// 1: what is read from disk is checked against its checksums; 0: it is not; -1: 1.
     pub verify: i32,
     /// Seconds without use after which a state goes from memory to disk, where it stays
     /// reachable; INFINITY: never; NaN: 600. Without a folder it stays in memory.
@@ -250,7 +250,8 @@ pub unsafe extern "C" fn mlxb_cache_close(cache: *mut mlxb_cache) {
 /// @param ns    The namespace; NULL is "".
 /// @return MLXB_OK; MLXB_INVALID_ARGUMENT for a state without tokens; MLXB_INVALID_UTF8; MLXB_BUSY
 ///         while a generation uses it; MLXB_POISONED; MLXB_UNSUPPORTED in a forked process, or
-///         when a file of the model has changed since it was loaded. On a failure nothing changes.
+///         when a file of the model has changed since it was loaded, MLXB_IO when one cannot be
+///         read. On a failure nothing changes.
 ///
 /// Ownership: `kv` stays the caller's. Thread: any; never waits for the engine or a file, but for
 /// the first use of a model, whose files may have to be read. Since 0.1.0.
@@ -286,11 +287,12 @@ pub unsafe extern "C" fn mlxb_cache_put(
 /// @param count     Ids at `tokens`.
 /// @param out       The state; NULL when nothing serves, and on a failure.
 /// @return MLXB_OK, also when nothing serves; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8;
-///         MLXB_UNSUPPORTED as for mlxb_cache_put. What is damaged on disk is a miss and a line
+///         MLXB_UNSUPPORTED and MLXB_IO as for mlxb_cache_put. What is damaged on disk is a miss and a line
 ///         in the log.
 ///
 /// Ownership: free `*out` with mlxb_kv_free. Thread: any; waits for the disk when the state comes
-/// from there, and for the running step when a generation has it. Since 0.1.0.
+/// from there, for the running step when a generation has it, and at the first use of a model as
+/// mlxb_cache_put does. Since 0.1.0.
 ///
 /// # Safety
 /// `cache` and `model` are NULL or alive; `ns` is NULL or NUL-terminated; `tokens` is valid for
@@ -327,7 +329,7 @@ pub unsafe extern "C" fn mlxb_cache_take(
 /// @param tokens    The prompt.
 /// @param count     Ids at `tokens`.
 /// @param out       Filled in.
-/// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
+/// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED and MLXB_IO as for
 ///         mlxb_cache_put.
 ///
 /// Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
@@ -371,7 +373,7 @@ pub unsafe extern "C" fn mlxb_cache_peek(
 /// @param tokens    The sequence.
 /// @param count     Ids at `tokens`.
 /// @param found     The answer; false on a failure.
-/// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED as for
+/// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8; MLXB_UNSUPPORTED and MLXB_IO as for
 ///         mlxb_cache_put.
 ///
 /// Thread: any; waits for nobody, but for the first use of a model, whose files may have to be
@@ -456,8 +458,8 @@ pub unsafe extern "C" fn mlxb_cache_trim(
     }
 }
 
-/// Forgets all entries in memory: they are neither shown to on_evict nor written. What is on disk,
-/// or on its way there, stays.
+/// Forgets all entries in memory, and the conversations of mlxb_respond: they are neither shown to
+/// on_evict nor written. What is on disk, or on its way there, stays.
 ///
 /// @return MLXB_OK; MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked process.
 ///
@@ -547,6 +549,16 @@ pub(super) unsafe fn namespace<'a>(ns: *const c_char) -> Result<&'a str> {
 /// The pointers in `options` are valid; on_evict may be called with user_data from any thread.
 unsafe fn convert(options: &mlxb_cache_options) -> Result<CacheOptions> {
     let mut converted = CacheOptions::default();
+    let verify = match options.verify {
+        -1 | 1 => true,
+        0 => false,
+        other => return Err(invalid(format!("options.verify is out of range: {other}"))),
+    };
+    let disk_bytes = bytes_or_unset(options.disk_bytes, "options.disk_bytes")?;
+    let idle = match options.idle_seconds {
+        seconds if seconds.is_nan() => None,
+        seconds => Some(idle_after(seconds)?),
+    };
     if let Some(bytes) = bytes_or_unset(options.memory_bytes, "options.memory_bytes")? {
         converted.memory_bytes = bytes;
     }
@@ -556,13 +568,9 @@ unsafe fn convert(options: &mlxb_cache_options) -> Result<CacheOptions> {
             return Err(invalid("options.disk_dir is empty"));
         }
         let mut disk = DiskOptions::new(dir);
-        if let Some(bytes) = bytes_or_unset(options.disk_bytes, "options.disk_bytes")? {
-            disk.bytes = bytes;
-        }
-        disk.verify = options.verify != 0;
-        if !options.idle_seconds.is_nan() {
-            disk.idle_after = idle_after(options.idle_seconds)?;
-        }
+        disk.bytes = disk_bytes.unwrap_or(disk.bytes);
+        disk.verify = verify;
+        disk.idle_after = idle.unwrap_or(disk.idle_after);
         converted.disk = Some(disk);
     }
     if let Some(function) = options.on_evict {

@@ -19,7 +19,8 @@ pub extern "C" fn mlxb_cancel_new() -> *mut mlxb_cancel {
 }
 
 /// Asks the calls that were given `cancel` to stop: a generation ends with
-/// MLXB_FINISH_CANCELLED before its next step, other calls with MLXB_CANCELLED. NULL is ignored.
+/// MLXB_FINISH_CANCELLED before its next step, mlxb_respond with what there is of an answer, other
+/// calls with MLXB_CANCELLED. NULL is ignored.
 ///
 /// Thread: any, at any time, signal handlers included. Since 0.1.0.
 ///

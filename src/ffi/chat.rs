@@ -13,9 +13,9 @@ use crate::error::{Error, Kind, Result};
 
 /// Renders a conversation as the prompt that the model was trained on, with its own template.
 ///
-/// @param request_json    A JSON object: "messages" (an array of objects with "role", "content",
-///                        and "tool_calls" or "reasoning_content" where they apply), and
-///                        optionally "tools", "documents", "add_generation_prompt" (true by
+/// @param request_json    A JSON object, NUL-terminated: "messages" (an array of objects with
+///                        "role", "content", and "tool_calls" or "reasoning_content" where they
+///                        apply), and optionally "tools", "documents", "add_generation_prompt" (true by
 ///                        default), "continue_final_message" (true to end the prompt inside the
 ///                        last message, for the model to continue it), "chat_template" (the name
 ///                        of one of several), and variables of the template, either beside these
@@ -24,6 +24,8 @@ use crate::error::{Error, Kind, Result};
 ///                        its switches for thinking that are not given.
 /// @param prompt          The text, NUL-terminated; NULL on a failure. It holds the begin token
 ///                        where the template writes one; mlxb_generate does not add another.
+///                        Control tokens that a message quotes are in it as they are: the ids of
+///                        mlxb_chat_tokenize are the safe prompt.
 /// @return MLXB_OK; MLXB_INVALID_ARGUMENT for NULL or malformed JSON; MLXB_INVALID_UTF8;
 ///         MLXB_TEMPLATE when the model has no template, or it does not compile or refuses the
 ///         conversation, with its own message.

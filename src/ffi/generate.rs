@@ -52,8 +52,9 @@ pub struct mlxb_generate_options {
     pub prompt: *const c_char,
     /// Bytes at `prompt`.
     pub prompt_len: usize,
-    /// The most tokens to generate; -1: as many as fit into the context. A number set here must
-    /// fit into the memory budget beforehand.
+    /// The most tokens to generate; -1: as many as fit into the context; 0: none, and of the
+    /// prompt all is run but the last token. A number set here must fit into the memory budget
+    /// beforehand.
     pub max_tokens: i64,
     /// Divides the log-probabilities before a token is drawn; 0 takes the most likely one. NaN,
     /// as for every number below that is not set: what mlxb_model_generation_defaults tells.
@@ -257,7 +258,8 @@ pub unsafe extern "C" fn mlxb_generate_options_init(
 /// the prompt tokens that were run. mlxb_kv_tokens tells which they are.
 ///
 /// @param model        The model.
-/// @param kv           The state to continue; NULL to start from nothing and keep nothing.
+/// @param kv           The state to continue; NULL to start from nothing, or from what the
+///                     options' cache holds, and keep nothing else.
 /// @param options      The prompt, and how to generate.
 /// @param on_event     Told what happens; may be NULL.
 /// @param user_data    Passed to on_event.
@@ -265,9 +267,9 @@ pub unsafe extern "C" fn mlxb_generate_options_init(
 /// @return MLXB_OK, also when cancelled or stopped: out->finish says which. Before anything is
 ///         run, with the kv unchanged: MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or
 ///         MLXB_VERSION_MISMATCH for the arguments (no prompt or two, a token id that the model
-///         does not have, a kv of another model, a number out of range); MLXB_CONTEXT_FULL when
-///         the prompt does not fit; MLXB_OVER_BUDGET; MLXB_BUSY when the kv is in use;
-///         MLXB_POISONED; MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND,
+///         does not have, a kv of another model or together with a cache, a number out of range);
+///         MLXB_CONTEXT_FULL when the prompt does not fit; MLXB_OVER_BUDGET; MLXB_BUSY when the
+///         kv is in use; MLXB_MODEL_FORMAT when the tokenizer fails; MLXB_POISONED; MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND,
 ///         which leaves the kv without tokens; MLXB_PANIC, which leaves it unusable;
 ///         MLXB_CANCELLED when the process exits meanwhile.
 ///

@@ -17,23 +17,25 @@
 //! is the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
 //! on, so any order of freeing is fine.
 //!
-//! Threads. Models, caches and cancel objects may be used from all threads at once; kvs, strings and
-//! errors by one thread at a time. A kv in use answers MLXB_BUSY.
+//! Threads. Models, caches, registries and cancel objects may be used from all threads at once; kvs,
+//! conversations, lists, plans, strings and errors by one thread at a time. A kv in use answers
+//! MLXB_BUSY.
 //!
-//! Text. Names and paths are NUL-terminated UTF-8, other text is pointer and length. Text out is
-//! complete UTF-8: never a part of a character. Strings out are freed with mlxb_string_free.
+//! Text. UTF-8: NUL-terminated, or with a length beside the pointer. Text out is complete: never a
+//! part of a character. Strings out are freed with mlxb_string_free.
 //! Arrays out go into a buffer of the caller's, with its capacity; the count is told even when
 //! it does not fit (MLXB_BUFFER_TOO_SMALL).
 //!
 //! Structs that the caller fills start with struct_size, and their _init function sets every
-//! field to "unset", which is NaN, -1 or NULL: zero is a value. In structs that the library
+//! field to "unset": numbers to NaN or -1, where zero is a value, pointers to NULL, counts and
+//! switches to 0. In structs that the library
 //! fills, the caller sets struct_size, and no more than that is written. Fields are only ever
 //! added at the end, so programs and libraries of different versions go together.
 //!
-//! Callbacks get their user_data first, and run on the thread that made the call, one at a time;
-//! only the log's comes from any thread. They must not throw or longjmp, nor free the handles in
-//! use. New kinds of events and new statuses may appear: ignore the one, take the other for a
-//! failure.
+//! Callbacks get their user_data first, and run on the thread that made the call, one at a time for
+//! each call; only the log's comes from any thread. They must not throw or longjmp, nor free the
+//! handles in use. New kinds of events and new statuses may appear: ignore the one, take the other
+//! for a failure.
 //!
 //! Processes. The library stays loaded after dlclose, and ends its work when the process exits.
 //! In a child of fork, calls that need MLX return MLXB_UNSUPPORTED.

@@ -102,8 +102,8 @@ pub unsafe extern "C" fn mlxb_protocol_to_chat(
 /// variables for the template. Whether the request asks for a stream changes nothing: `on_event`
 /// decides.
 ///
-/// A conversation of Responses is kept by the cache for an hour, up to 32 MiB of them, so that
-/// previous_response_id continues it, and an item_reference stands for any of its items.
+/// A conversation of Responses is kept by the cache, in memory, for an hour, up to 32 MiB of them,
+/// so that previous_response_id continues it, and an item_reference stands for any of its items.
 ///
 /// @param model              The model. The request's name of one is repeated in the answer.
 /// @param cache              Where states and conversations are kept; NULL to keep neither.
@@ -119,13 +119,14 @@ pub unsafe extern "C" fn mlxb_protocol_to_chat(
 ///                           what the events say. May be NULL.
 /// @return MLXB_OK, also when cancelled or stopped. Before any event: MLXB_INVALID_ARGUMENT,
 ///         MLXB_INVALID_UTF8; MLXB_PROTOCOL naming the field that is malformed or not supported;
-///         MLXB_UNSUPPORTED for an adapter, and when a tool must be called where the model's
-///         family has no mark for calls; MLXB_TEMPLATE when the model has no template or it
-///         refuses the conversation; MLXB_CONTEXT_FULL; MLXB_POISONED. Also after events, of
-///         which the last then tells of the failure: MLXB_PROTOCOL when the model does not call
-///         the tool that it must; MLXB_OVER_BUDGET; MLXB_BACKEND; MLXB_PANIC; MLXB_CANCELLED when
-///         the process exits meanwhile. The error's detail is what a hosted model would answer
-///         instead, as JSON.
+///         MLXB_UNSUPPORTED for an adapter, when a tool must be called where the model's family
+///         has no mark for calls, and in a forked process; MLXB_TEMPLATE when the model has no
+///         template or it refuses the conversation; MLXB_MODEL_FORMAT when the tokenizer fails;
+///         MLXB_CONTEXT_FULL; MLXB_POISONED. Also after events, of which the last then tells of
+///         the failure: MLXB_PROTOCOL when the model does not call the tool that it must;
+///         MLXB_OVER_BUDGET; MLXB_BACKEND; MLXB_PANIC; MLXB_CANCELLED when the process exits
+///         meanwhile. Unless an argument is to blame, the error's detail is what a hosted model
+///         would answer instead, as JSON.
 ///
 /// Ownership: free `*response_json` with mlxb_string_free. Thread: any; several answers take
 /// turns. Callbacks run on the calling thread. Since 0.1.0.

@@ -261,6 +261,15 @@ static void cache_functions_refuse_null(void) {
     options.disk_dir = NULL;
     options.memory_bytes = -2;
     REFUSED("memory_bytes", mlxb_cache_open, &options, &cache);
+    options.memory_bytes = -1;
+    options.verify = 2;
+    REFUSED("verify is out of range: 2", mlxb_cache_open, &options, &cache);
+    options.verify = -1;
+    options.disk_bytes = -2; /* without a folder too */
+    REFUSED("disk_bytes", mlxb_cache_open, &options, &cache);
+    options.disk_bytes = -1;
+    options.idle_seconds = -1;
+    REFUSED("idle_seconds", mlxb_cache_open, &options, &cache);
     EXPECT(MLXB_OK, mlxb_cache_open(NULL, &cache, &error));
 
     mlxb_kv *kv = GARBAGE;
