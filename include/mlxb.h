@@ -459,10 +459,9 @@ void mlxb_model_options_init(mlxb_model_options *options, size_t struct_size);
  * @param options         NULL for the defaults.
  * @param out             The model; NULL on a failure.
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or MLXB_VERSION_MISMATCH for the
- *         arguments; MLXB_NOT_FOUND without such a folder or a file that must be in it;
- *         MLXB_MODEL_FORMAT or MLXB_CORRUPT for one that is incomplete or contradicts itself,
- *         MLXB_UNSUPPORTED for an architecture or a setting that the library does not have, or
- *         in a forked process; MLXB_IO; MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED;
+ *         arguments; MLXB_NOT_FOUND without such a folder; MLXB_MODEL_FORMAT or MLXB_CORRUPT for
+ *         one that is incomplete or contradicts itself; MLXB_UNSUPPORTED for an architecture or a
+ *         setting that the library does not have, or in a forked process; MLXB_IO; MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED;
  *         MLXB_BACKEND. The message names the file, the tensor or the setting.
  *
  * Ownership: release `*out` with mlxb_model_release.
@@ -1285,8 +1284,9 @@ typedef enum mlxb_protocol {
  * Receives an event of a protocol, on the thread that made the call, one at a time: its name,
  * such as "response.created", and its JSON; both live for the call. A server for such clients
  * writes "event: ", the name, "data: " and the JSON, each on a line; in Chat Completions only
- * the data, and `data: [DONE]` at the end. Returns MLXB_CONTINUE, or MLXB_STOP to end. It must
- * not throw or longjmp, nor free the handles that the call uses.
+ * the data, and `data: [DONE]` at the end. Returns MLXB_CONTINUE, or MLXB_STOP to end. It may
+ * call any function of the library; one that would wait for this very call returns MLXB_BUSY. It
+ * must not throw or longjmp, nor free the handles that the call uses.
  */
 typedef int32_t (*mlxb_json_fn)(void *user_data, mlxb_str name, mlxb_str json);
 
@@ -1777,9 +1777,10 @@ mlxb_status mlxb_registry_list(const mlxb_registry *registry,
                                mlxb_error **error);
 
 /**
- * Finds the one model that a query means: the exact id of a repository, else a part of one,
- * else a part of a model type. Of several revisions it is the one that refs/main names, if that
- * is complete, else the newest complete one. Drafters are never meant.
+ * Finds the one model that a query means: the exact id of a repository, else an id, a part of
+ * one or a part of a model type in any letter case; the first of these that matches decides. Of
+ * several revisions it is the one that refs/main names, if that is complete, else the newest
+ * complete one. Drafters are never meant.
  *
  * @param query  Such as "org/name" or "Name-4bit".
  * @param out    A list of one; NULL on a failure.

@@ -155,10 +155,7 @@ fn what_must_be_there_is_missed_by_name() {
         let folder = Folder::new();
         folder.remove(name);
         let error = error(&folder);
-        assert!(
-            matches!(error.kind(), Kind::NotFound | Kind::ModelFormat),
-            "{error}"
-        );
+        assert_eq!(error.kind(), Kind::ModelFormat, "{error}");
         let named = name.trim_start_matches("model");
         assert!(
             error.message().contains(named),

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{Error, Kind, Result};
+use crate::escape::EscapedPath;
 use crate::tokenizer::{read_object, read_text};
 
 /// The templates of a model by name; the usual one is called `default`.
@@ -34,7 +35,7 @@ pub(super) fn load(directory: &Path) -> Result<Sources> {
                         Kind::ModelFormat,
                         format!(
                             "chat_template is neither text nor named texts: {}",
-                            path.display()
+                            EscapedPath(&path)
                         ),
                     )
                 });
@@ -60,11 +61,11 @@ fn from_files(directory: &Path) -> Result<Sources> {
     let entries = match std::fs::read_dir(&named) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(sources),
-        Err(error) => return Err(Error::io(named.display(), error)),
+        Err(error) => return Err(Error::io(EscapedPath(&named), error)),
     };
     for entry in entries {
         let path = entry
-            .map_err(|error| Error::io(named.display(), error))?
+            .map_err(|error| Error::io(EscapedPath(&named), error))?
             .path();
         let is_template = path
             .extension()

@@ -14,6 +14,7 @@ use super::source::{self, DEFAULT, Sources};
 use super::tokens::{ChatTokens, Control, Prompt};
 use super::{effort, stable, syntax};
 use crate::error::{Error, Kind, Result};
+use crate::escape::EscapedPath;
 use crate::tokenizer::Tokenizer;
 
 /// The longest prompt that a template may write, in bytes: several million tokens. More would
@@ -60,7 +61,7 @@ impl ChatTemplate {
         if sources.is_empty() {
             return Err(Error::new(
                 Kind::Template,
-                format!("model has no chat template: {}", directory.display()),
+                format!("model has no chat template: {}", EscapedPath(directory)),
             ));
         }
         let mut templates = Self::compile(sources, tokenizer, clock)?;

@@ -49,8 +49,9 @@ fn protocol_of(protocol: i32) -> Result<Protocol> {
 /// Receives an event of a protocol, on the thread that made the call, one at a time: its name,
 /// such as "response.created", and its JSON; both live for the call. A server for such clients
 /// writes "event: ", the name, "data: " and the JSON, each on a line; in Chat Completions only
-/// the data, and `data: [DONE]` at the end. Returns MLXB_CONTINUE, or MLXB_STOP to end. It must
-/// not throw or longjmp, nor free the handles that the call uses.
+/// the data, and `data: [DONE]` at the end. Returns MLXB_CONTINUE, or MLXB_STOP to end. It may
+/// call any function of the library; one that would wait for this very call returns MLXB_BUSY. It
+/// must not throw or longjmp, nor free the handles that the call uses.
 pub type mlxb_json_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, name: mlxb_str, json: mlxb_str) -> i32>;
 

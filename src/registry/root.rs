@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::error::{Error, Kind, Result};
+use crate::escape::EscapedPath;
 
 /// The environment as far as paths depend on it; tests bring their own.
 pub(crate) trait Environment {
@@ -45,17 +46,17 @@ pub(crate) fn hub_root(explicit: Option<&Path>, environment: &dyn Environment) -
     let named = named_hub_root(explicit, environment)?;
     let root = named
         .canonicalize()
-        .map_err(|error| Error::io(format_args!("hub folder {}", named.display()), error))?;
+        .map_err(|error| Error::io(format_args!("hub folder {}", EscapedPath(&named)), error))?;
     if !root.is_dir() {
         return Err(Error::new(
             Kind::InvalidArgument,
-            format!("hub is not a folder: {}", root.display()),
+            format!("hub is not a folder: {}", EscapedPath(&root)),
         ));
     }
     if root.to_str().is_none() {
         return Err(Error::new(
             Kind::InvalidUtf8,
-            format!("hub path is not valid UTF-8: {}", root.display()),
+            format!("hub path is not valid UTF-8: {}", EscapedPath(&root)),
         ));
     }
     Ok(root)

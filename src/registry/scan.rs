@@ -22,6 +22,7 @@ use super::{
     record,
 };
 use crate::error::{Error, Result};
+use crate::escape::EscapedPath;
 
 /// What a scan came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ const MOST_THREADS: usize = 8;
 /// Only when `root` itself cannot be listed.
 pub(crate) fn scan(root: &Path, known: &HashMap<String, Stamp>) -> Result<(Changes, ScanReport)> {
     let (folders, problems) = repo_folders(root)
-        .map_err(|error| Error::io(format_args!("hub folder {}", root.display()), error))?;
+        .map_err(|error| Error::io(format_args!("hub folder {}", EscapedPath(root)), error))?;
     let folders: Vec<RepoFolder> = folders
         .into_iter()
         .filter(|folder| folder.kind == RepoKind::Model && folder.is_named)

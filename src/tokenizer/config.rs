@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
 use crate::error::{Error, Kind, Result};
+use crate::escape::EscapedPath;
 
 /// The named special tokens, in the order in which templates and clients see them.
 const NAMED: [&str; 7] = [
@@ -112,11 +113,11 @@ pub(crate) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
         Ok(Value::Object(object)) => Ok(Some(object)),
         Ok(_) => Err(Error::new(
             Kind::ModelFormat,
-            format!("not a json object: {}", path.display()),
+            format!("not a json object: {}", EscapedPath(path)),
         )),
         Err(error) => Err(Error::new(
             Kind::ModelFormat,
-            format!("{error}: {}", path.display()),
+            format!("{error}: {}", EscapedPath(path)),
         )),
     }
 }
@@ -126,9 +127,12 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(path.display(), error)),
+        Err(error) => return Err(Error::io(EscapedPath(path), error)),
     };
-    String::from_utf8(bytes)
-        .map(Some)
-        .map_err(|_| Error::new(Kind::ModelFormat, format!("not utf-8: {}", path.display())))
+    String::from_utf8(bytes).map(Some).map_err(|_| {
+        Error::new(
+            Kind::ModelFormat,
+            format!("not utf-8: {}", EscapedPath(path)),
+        )
+    })
 }

@@ -38,6 +38,7 @@ pub use self::stream::Detokenizer;
 use self::config::TokenizerConfig;
 use self::pipeline::Pipeline;
 use crate::error::{Error, Kind, Result};
+use crate::escape::EscapedPath;
 
 /// A model's tokenizer. Immutable after loading; all threads may use it at once.
 pub struct Tokenizer {
@@ -53,18 +54,21 @@ impl Tokenizer {
     /// form, `special_tokens_map.json` of a model folder.
     ///
     /// # Errors
-    /// `NotFound` without a `tokenizer.json`, `ModelFormat` if a file is malformed.
+    /// `ModelFormat` without a `tokenizer.json`, or if a file is malformed.
     pub fn load(directory: &Path) -> Result<Self> {
         let path = directory.join("tokenizer.json");
         let Some(text) = read_text(&path)? else {
             return Err(Error::new(
-                Kind::NotFound,
-                format!("no such file: {}", path.display()),
+                Kind::ModelFormat,
+                format!(
+                    "{}: incomplete model, missing: tokenizer.json",
+                    EscapedPath(directory)
+                ),
             ));
         };
         let config = TokenizerConfig::load(directory)?;
         Self::build(&text, &config)
-            .map_err(|error| Error::new(error.kind(), format!("{error}: {}", path.display())))
+            .map_err(|error| Error::new(error.kind(), format!("{error}: {}", EscapedPath(&path))))
     }
 
     fn build(text: &str, config: &TokenizerConfig) -> Result<Self> {

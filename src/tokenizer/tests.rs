@@ -508,7 +508,11 @@ fn tokens_of_the_config_are_added() {
 fn malformed_files_are_errors_that_name_them() {
     let directory = tempfile::tempdir().unwrap();
     let error = Tokenizer::load(directory.path()).err().unwrap();
-    assert_eq!(error.kind(), Kind::NotFound);
+    assert_eq!(error.kind(), Kind::ModelFormat);
+    assert!(
+        error.message().ends_with("missing: tokenizer.json"),
+        "{error}"
+    );
     for text in [
         "",
         "[]",

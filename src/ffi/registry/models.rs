@@ -417,9 +417,10 @@ unsafe fn list_options(options: &mlxb_list_options) -> Result<ListOptions> {
     })
 }
 
-/// Finds the one model that a query means: the exact id of a repository, else a part of one,
-/// else a part of a model type. Of several revisions it is the one that refs/main names, if that
-/// is complete, else the newest complete one. Drafters are never meant.
+/// Finds the one model that a query means: the exact id of a repository, else an id, a part of
+/// one or a part of a model type in any letter case; the first of these that matches decides. Of
+/// several revisions it is the one that refs/main names, if that is complete, else the newest
+/// complete one. Drafters are never meant.
 ///
 /// @param query  Such as "org/name" or "Name-4bit".
 /// @param out    A list of one; NULL on a failure.

@@ -24,6 +24,7 @@ use super::{
     root::{ProcessEnvironment, hub_root},
 };
 use crate::error::{Error, Result};
+use crate::escape::EscapedPath;
 
 /// What would go, and what stays.
 #[derive(Clone, Debug)]
@@ -229,5 +230,6 @@ impl Plan {
 }
 
 fn look(root: &Path) -> Result<Hub> {
-    read_hub(root).map_err(|error| Error::io(format_args!("hub folder {}", root.display()), error))
+    read_hub(root)
+        .map_err(|error| Error::io(format_args!("hub folder {}", EscapedPath(root)), error))
 }

@@ -90,8 +90,9 @@ public final class ModelRegistry: Sendable {
         }
     }
 
-    /// The one model that a query means: the exact id of a repository, else a part of one, else a
-    /// part of a model type. Drafters are never meant.
+    /// The one model that a query means: the exact id of a repository, else an id, a part of one or
+    /// a part of a model type in any letter case; the first of these that matches decides. Drafters
+    /// are never meant.
     ///
     /// - Throws: ``MLXBError``: `notFound` when nothing that can be loaded matches; `ambiguous`
     ///   when several models do, whose ids `detail` holds, one a line.
