@@ -461,8 +461,8 @@ void mlxb_model_options_init(mlxb_model_options *options, size_t struct_size);
  * @return MLXB_OK; MLXB_INVALID_ARGUMENT, MLXB_INVALID_UTF8 or MLXB_VERSION_MISMATCH for the
  *         arguments; MLXB_NOT_FOUND without such a folder; MLXB_MODEL_FORMAT or MLXB_CORRUPT for
  *         one that is incomplete or contradicts itself; MLXB_UNSUPPORTED for an architecture or a
- *         setting that the library does not have, or in a forked process; MLXB_IO; MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED;
- *         MLXB_BACKEND. The message names the file, the tensor or the setting.
+ *         setting that the library does not have, or in a forked process; MLXB_IO;
+ *         MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED; MLXB_BACKEND. The message names the file, the tensor or the setting.
  *
  * Ownership: release `*out` with mlxb_model_release.
  * Thread: any; models can load and generate at the same time. Since 0.1.0.
@@ -684,8 +684,8 @@ typedef struct mlxb_cache mlxb_cache;
 /**
  * Sees an entry that is about to be evicted from memory, alive, before it goes to disk: `ns` is
  * the namespace that it was put under, `kv` its state, both for the call only. Called on the
- * thread whose call evicts, which several may do at once; it may call any function of the library, and cannot stop the
- * eviction. It must not throw or longjmp, nor free `kv`.
+ * thread whose call evicts, which several may do at once; it may call any function of the library,
+ * and cannot stop the eviction. It must not throw or longjmp, nor free `kv`.
  */
 typedef void (*mlxb_evict_fn)(void *user_data, mlxb_str ns, const mlxb_kv *kv);
 
@@ -845,8 +845,8 @@ mlxb_status mlxb_cache_put(const mlxb_cache *cache,
  * @param count     Ids at `tokens`.
  * @param out       The state; NULL when nothing serves, and on a failure.
  * @return MLXB_OK, also when nothing serves; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8;
- *         MLXB_UNSUPPORTED and MLXB_IO as for mlxb_cache_put. What is damaged on disk is a miss and a line
- *         in the log.
+ *         MLXB_UNSUPPORTED and MLXB_IO as for mlxb_cache_put. What is damaged on disk is a miss
+ *         and a line in the log.
  *
  * Ownership: free `*out` with mlxb_kv_free. Thread: any; waits for the disk when the state comes
  * from there, for the running step when a generation has it, and at the first use of a model as

@@ -26,8 +26,8 @@ pub struct mlxb_cache(pub(crate) Cache);
 
 /// Sees an entry that is about to be evicted from memory, alive, before it goes to disk: `ns` is
 /// the namespace that it was put under, `kv` its state, both for the call only. Called on the
-/// thread whose call evicts, which several may do at once; it may call any function of the library, and cannot stop the
-/// eviction. It must not throw or longjmp, nor free `kv`.
+/// thread whose call evicts, which several may do at once; it may call any function of the library,
+/// and cannot stop the eviction. It must not throw or longjmp, nor free `kv`.
 pub type mlxb_evict_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, ns: mlxb_str, kv: *const mlxb_kv)>;
 
@@ -287,8 +287,8 @@ pub unsafe extern "C" fn mlxb_cache_put(
 /// @param count     Ids at `tokens`.
 /// @param out       The state; NULL when nothing serves, and on a failure.
 /// @return MLXB_OK, also when nothing serves; MLXB_INVALID_ARGUMENT; MLXB_INVALID_UTF8;
-///         MLXB_UNSUPPORTED and MLXB_IO as for mlxb_cache_put. What is damaged on disk is a miss and a line
-///         in the log.
+///         MLXB_UNSUPPORTED and MLXB_IO as for mlxb_cache_put. What is damaged on disk is a miss
+///         and a line in the log.
 ///
 /// Ownership: free `*out` with mlxb_kv_free. Thread: any; waits for the disk when the state comes
 /// from there, for the running step when a generation has it, and at the first use of a model as
