@@ -16,6 +16,7 @@
 //! ```
 
 mod builder;
+mod call_ids;
 mod clock;
 mod continuation;
 mod effort;
@@ -26,6 +27,7 @@ mod methods;
 pub(crate) mod output;
 mod python;
 mod request;
+mod single_calls;
 mod source;
 mod stable;
 mod syntax;
@@ -33,6 +35,8 @@ mod template;
 mod tokens;
 mod tools;
 
+#[cfg(test)]
+mod agent_tests;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::environment::{Refusal, environment};
 use super::request::Request;
 use super::source::{self, DEFAULT, Sources};
 use super::tokens::{ChatTokens, Control, Prompt};
-use super::{effort, stable, syntax};
+use super::{call_ids, effort, single_calls, stable, syntax};
 use crate::error::{Error, Kind, Result};
 use crate::escape::EscapedPath;
 use crate::tokenizer::Tokenizer;
@@ -115,10 +115,35 @@ impl ChatTemplate {
     /// # Errors
     /// Those of `render`.
     pub fn tokenize(&self, tokenizer: &Tokenizer, request: &Value) -> Result<ChatTokens> {
-        let request = Request::parse(request)?;
-        let prompt = Prompt::render(self, &request)?;
-        let ids = prompt.encode(self.control(&request)?, tokenizer)?;
-        let stable_count = stable::count(self, tokenizer, &request, &prompt, &ids)?;
+        self.tokenize_request(tokenizer, &Request::parse(request)?)
+    }
+
+    /// As [`tokenize`](Self::tokenize), of a conversation as clients of hosted models send it:
+    /// where the template refuses or drops its tool calls for their form, they are given another.
+    ///
+    /// # Errors
+    /// Those of `render`.
+    pub(crate) fn tokenize_fitted(
+        &self,
+        tokenizer: &Tokenizer,
+        request: &Value,
+    ) -> Result<ChatTokens> {
+        self.tokenize_request(tokenizer, &self.fitted(request)?)
+    }
+
+    /// A request with its tool calls in the form that the template takes.
+    pub(super) fn fitted(&self, request: &Value) -> Result<Request> {
+        let mut request = Request::parse(request)?;
+        let source = &self.choose(&request)?.source;
+        single_calls::apply(&mut request.messages, source);
+        call_ids::apply(&mut request.messages, source);
+        Ok(request)
+    }
+
+    fn tokenize_request(&self, tokenizer: &Tokenizer, request: &Request) -> Result<ChatTokens> {
+        let prompt = Prompt::render(self, request)?;
+        let ids = prompt.encode(self.control(request)?, tokenizer)?;
+        let stable_count = stable::count(self, tokenizer, request, &prompt, &ids)?;
         Ok(ChatTokens { ids, stable_count })
     }
 

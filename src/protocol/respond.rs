@@ -149,7 +149,7 @@ impl Prompt {
     fn new(model: &Model, turn: &ChatTurn) -> Result<Self> {
         let (template, tokenizer) = (model.chat_template()?, model.tokenizer());
         let format = OutputFormat::of(template, tokenizer);
-        let mut ids = template.tokenize(tokenizer, &turn.to_chat())?.ids;
+        let mut ids = template.tokenize_fitted(tokenizer, &turn.to_chat())?.ids;
         // What a call that must be made begins with.
         let name = match &turn.tool_choice {
             ToolChoice::Auto | ToolChoice::None => None,

@@ -2,6 +2,7 @@
 //! and Anthropic see them.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod calls;
 mod channels;
 mod conversation;
 mod ending;

@@ -77,7 +77,8 @@ impl Events {
 
     fn finish_reason(&self, ending: &Ending) -> &'static str {
         match ending {
-            Ending::Complete if !self.tool_calls.is_empty() => "tool_calls",
+            // To a stop string as to the model's own end: what was called is to be run.
+            Ending::Complete | Ending::StopString(_) if !self.tool_calls.is_empty() => "tool_calls",
             Ending::Complete | Ending::StopString(_) => "stop",
             // The protocol has no word for an answer that its client broke off: it is cut.
             Ending::MaxTokens | Ending::ContextFull | Ending::Cancelled => "length",

@@ -265,6 +265,10 @@ fn an_answer_ends_in_the_words_of_its_protocol() {
         let reason = &response["incomplete_details"]["reason"];
         assert_eq!(*reason == "max_output_tokens", status == "incomplete");
     }
+    // A stop string behind a call leaves the call.
+    let stop = Ending::StopString("END".into());
+    let stopped = answer(Protocol::ChatCompletions, json!({}), &[call("f")], &stop);
+    assert_eq!(stopped.1["choices"][0]["finish_reason"], "tool_calls");
     // A call that came before the cut does not make the answer whole.
     let cut = |protocol| answer(protocol, json!({}), &[call("f")], &Ending::MaxTokens).1;
     let completion = cut(Protocol::ChatCompletions);
