@@ -59,6 +59,25 @@ struct ModelRegistryTests {
         #expect(alone.sizeBytes == large.sizeBytes)
     }
 
+    @Test func whatFitsIsEstimated() async throws {
+        let model = try await TestModels.tiny.value
+        let folder = try TestModels.folder("MLXB_TEST_TINY_MODEL")
+        let fit = try await ModelRegistry.fit(of: folder, contextLength: 100)
+        #expect(fit.fits)
+        #expect(fit.weightBytes > 0)
+        #expect(fit.kvBytes >= 100 * Int(model.info.kvBytesPerToken))
+        #expect(fit.totalBytes == fit.weightBytes + fit.kvBytes + fit.transientBytes)
+        #expect(fit.modelContextLength == model.info.contextLength)
+        let tight = try await ModelRegistry.fit(
+            of: folder, contextLength: 100, budgetBytes: fit.totalBytes - 1)
+        #expect(!tight.fits)
+        #expect(tight.maxContextLength < 100)
+        let nowhere = try await failure {
+            _ = try await ModelRegistry.fit(of: URL(filePath: "/no/such/folder"))
+        }
+        #expect(nowhere.status == .notFound)
+    }
+
     @Test func aQueryThatMeansSeveralOrNoneSaysSo() async throws {
         let hub = try hub(["org/Small-4bit", "org/Small-8bit"])
         defer { try? FileManager.default.removeItem(at: hub) }
