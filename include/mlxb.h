@@ -13,9 +13,9 @@
  * is the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
  * on, so any order of freeing is fine.
  *
- * Threads. Models, caches, registries and cancel objects may be used from all threads at once; kvs,
- * conversations, lists, plans, strings and errors by one thread at a time. A kv in use answers
- * MLXB_BUSY.
+ * Threads. Models, caches, registries and cancel objects may be used from all threads at once;
+ * kvs, conversations, lists, plans, strings and errors by one thread at a time. A kv in use
+ * answers MLXB_BUSY.
  *
  * Text. UTF-8: NUL-terminated, or with a length beside the pointer. Text out is complete: never a
  * part of a character. Strings out are freed with mlxb_string_free.
@@ -462,7 +462,8 @@ void mlxb_model_options_init(mlxb_model_options *options, size_t struct_size);
  *         arguments; MLXB_NOT_FOUND without such a folder; MLXB_MODEL_FORMAT or MLXB_CORRUPT for
  *         one that is incomplete or contradicts itself; MLXB_UNSUPPORTED for an architecture or a
  *         setting that the library does not have, or in a forked process; MLXB_IO;
- *         MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED; MLXB_BACKEND. The message names the file, the tensor or the setting.
+ *         MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED; MLXB_BACKEND. The message
+ *         names the file, the tensor or the setting.
  *
  * Ownership: release `*out` with mlxb_model_release.
  * Thread: any; models can load and generate at the same time. Since 0.1.0.
@@ -1142,9 +1143,10 @@ void mlxb_generate_options_init(mlxb_generate_options *options, size_t struct_si
  *         MLXB_VERSION_MISMATCH for the arguments (no prompt or two, a token id that the model
  *         does not have, a kv of another model or together with a cache, a number out of range);
  *         MLXB_CONTEXT_FULL when the prompt does not fit; MLXB_OVER_BUDGET; MLXB_BUSY when the
- *         kv is in use; MLXB_MODEL_FORMAT when the tokenizer fails; MLXB_POISONED; MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND,
- *         which leaves the kv without tokens; MLXB_PANIC, which leaves it unusable;
- *         MLXB_CANCELLED when the process exits meanwhile.
+ *         kv is in use; MLXB_MODEL_FORMAT when the tokenizer fails; MLXB_POISONED;
+ *         MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND, which leaves the kv
+ *         without tokens; MLXB_PANIC, which leaves it unusable; MLXB_CANCELLED when the process
+ *         exits meanwhile.
  *
  * Thread: any; several generations take turns, a token or a chunk each. Callbacks run on the
  * calling thread. Since 0.1.0.
@@ -1181,13 +1183,13 @@ typedef struct mlxb_chat mlxb_chat;
  *
  * @param request_json    A JSON object, NUL-terminated: "messages" (an array of objects with
  *                        "role", "content", and "tool_calls" or "reasoning_content" where they
- *                        apply), and optionally "tools", "documents", "add_generation_prompt" (true by
- *                        default), "continue_final_message" (true to end the prompt inside the
- *                        last message, for the model to continue it), "chat_template" (the name
- *                        of one of several), and variables of the template, either beside these
- *                        or in "chat_template_kwargs". "reasoning_effort" ("none", "low",
- *                        "medium", "high", ...) is put in the words of the template, and into
- *                        its switches for thinking that are not given.
+ *                        apply), and optionally "tools", "documents", "add_generation_prompt"
+ *                        (true by default), "continue_final_message" (true to end the prompt
+ *                        inside the last message, for the model to continue it), "chat_template"
+ *                        (the name of one of several), and variables of the template, either
+ *                        beside these or in "chat_template_kwargs". "reasoning_effort" ("none",
+ *                        "low", "medium", "high", ...) is put in the words of the template, and
+ *                        into its switches for thinking that are not given.
  * @param prompt          The text, NUL-terminated; NULL on a failure. It holds the begin token
  *                        where the template writes one; mlxb_generate does not add another.
  *                        Control tokens that a message quotes are in it as they are: the ids of
@@ -1949,8 +1951,8 @@ void mlxb_quantize_options_init(mlxb_quantize_options *options, size_t struct_si
 
 /**
  * Makes a model smaller: from a folder of the Hugging Face hub, one for MLX, or a GGUF file of a
- * llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for
- * bit. Takes the memory of a few rows, and lets generations of the same process go on.
+ * llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit
+ * for bit. Takes the memory of a few rows, and lets generations of the same process go on.
  *
  * However the call ends, and if the process ends before it, there is a complete model at
  * target_dir or what was there before.

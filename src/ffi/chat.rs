@@ -15,13 +15,13 @@ use crate::error::{Error, Kind, Result};
 ///
 /// @param request_json    A JSON object, NUL-terminated: "messages" (an array of objects with
 ///                        "role", "content", and "tool_calls" or "reasoning_content" where they
-///                        apply), and optionally "tools", "documents", "add_generation_prompt" (true by
-///                        default), "continue_final_message" (true to end the prompt inside the
-///                        last message, for the model to continue it), "chat_template" (the name
-///                        of one of several), and variables of the template, either beside these
-///                        or in "chat_template_kwargs". "reasoning_effort" ("none", "low",
-///                        "medium", "high", ...) is put in the words of the template, and into
-///                        its switches for thinking that are not given.
+///                        apply), and optionally "tools", "documents", "add_generation_prompt"
+///                        (true by default), "continue_final_message" (true to end the prompt
+///                        inside the last message, for the model to continue it), "chat_template"
+///                        (the name of one of several), and variables of the template, either
+///                        beside these or in "chat_template_kwargs". "reasoning_effort" ("none",
+///                        "low", "medium", "high", ...) is put in the words of the template, and
+///                        into its switches for thinking that are not given.
 /// @param prompt          The text, NUL-terminated; NULL on a failure. It holds the begin token
 ///                        where the template writes one; mlxb_generate does not add another.
 ///                        Control tokens that a message quotes are in it as they are: the ids of

@@ -269,9 +269,10 @@ pub unsafe extern "C" fn mlxb_generate_options_init(
 ///         MLXB_VERSION_MISMATCH for the arguments (no prompt or two, a token id that the model
 ///         does not have, a kv of another model or together with a cache, a number out of range);
 ///         MLXB_CONTEXT_FULL when the prompt does not fit; MLXB_OVER_BUDGET; MLXB_BUSY when the
-///         kv is in use; MLXB_MODEL_FORMAT when the tokenizer fails; MLXB_POISONED; MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND,
-///         which leaves the kv without tokens; MLXB_PANIC, which leaves it unusable;
-///         MLXB_CANCELLED when the process exits meanwhile.
+///         kv is in use; MLXB_MODEL_FORMAT when the tokenizer fails; MLXB_POISONED;
+///         MLXB_UNSUPPORTED in a forked process. While running: MLXB_BACKEND, which leaves the kv
+///         without tokens; MLXB_PANIC, which leaves it unusable; MLXB_CANCELLED when the process
+///         exits meanwhile.
 ///
 /// Thread: any; several generations take turns, a token or a chunk each. Callbacks run on the
 /// calling thread. Since 0.1.0.

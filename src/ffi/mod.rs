@@ -17,9 +17,9 @@
 //! is the only one that consumes a handle, and ignores NULL. Handles keep alive what they depend
 //! on, so any order of freeing is fine.
 //!
-//! Threads. Models, caches, registries and cancel objects may be used from all threads at once; kvs,
-//! conversations, lists, plans, strings and errors by one thread at a time. A kv in use answers
-//! MLXB_BUSY.
+//! Threads. Models, caches, registries and cancel objects may be used from all threads at once;
+//! kvs, conversations, lists, plans, strings and errors by one thread at a time. A kv in use
+//! answers MLXB_BUSY.
 //!
 //! Text. UTF-8: NUL-terminated, or with a length beside the pointer. Text out is complete: never a
 //! part of a character. Strings out are freed with mlxb_string_free.

@@ -132,7 +132,8 @@ pub unsafe extern "C" fn mlxb_model_options_init(
 ///         arguments; MLXB_NOT_FOUND without such a folder; MLXB_MODEL_FORMAT or MLXB_CORRUPT for
 ///         one that is incomplete or contradicts itself; MLXB_UNSUPPORTED for an architecture or a
 ///         setting that the library does not have, or in a forked process; MLXB_IO;
-///         MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED; MLXB_BACKEND. The message names the file, the tensor or the setting.
+///         MLXB_OUT_OF_MEMORY; MLXB_OVER_BUDGET; MLXB_CANCELLED; MLXB_BACKEND. The message
+///         names the file, the tensor or the setting.
 ///
 /// Ownership: release `*out` with mlxb_model_release.
 /// Thread: any; models can load and generate at the same time. Since 0.1.0.

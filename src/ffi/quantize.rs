@@ -182,8 +182,8 @@ pub unsafe extern "C" fn mlxb_quantize_options_init(
 }
 
 /// Makes a model smaller: from a folder of the Hugging Face hub, one for MLX, or a GGUF file of a
-/// llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit for
-/// bit. Takes the memory of a few rows, and lets generations of the same process go on.
+/// llama-like model, to a new folder for MLX. Tensors are those that mlx-lm's convert makes, bit
+/// for bit. Takes the memory of a few rows, and lets generations of the same process go on.
 ///
 /// However the call ends, and if the process ends before it, there is a complete model at
 /// target_dir or what was there before.

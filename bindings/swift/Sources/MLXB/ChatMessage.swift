@@ -54,8 +54,9 @@ extension ChatMessage {
 extension Model {
     /// Writes a conversation as the prompt that the model was trained on, with its own template.
     ///
-    /// Control tokens that a message quotes are in it as they are: ``tokenize(_:addGenerationPrompt:)``
-    /// makes a prompt of a conversation in which nobody can end a turn from inside a message.
+    /// Control tokens that a message quotes are in it as they are:
+    /// ``tokenize(_:addGenerationPrompt:)`` makes a prompt of a conversation in which nobody can
+    /// end a turn from inside a message.
     ///
     /// - Parameter addGenerationPrompt: Whether the assistant comes next.
     /// - Throws: ``MLXBError``: `template` when the model has no template, or it does not compile

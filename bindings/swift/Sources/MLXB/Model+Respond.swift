@@ -44,7 +44,7 @@ extension Model {
     /// let request = Data(#"{"input": "Why is the sky blue?"}"#.utf8)
     /// for try await event in model.respond(to: request, as: .responses) {
     ///     if case .event(let name, let json) = event {
-    ///         connection.write("event: \(name)\ndata: \(String(decoding: json, as: UTF8.self))\n\n")
+    ///         connection.send("event: \(name)\ndata: ", json, "\n\n")
     ///     }
     /// }
     /// ```

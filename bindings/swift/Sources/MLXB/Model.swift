@@ -30,9 +30,10 @@ public final class Model: Sendable {
     ///   - folder: A file URL.
     ///   - options: Where it computes, and how much it may be given.
     ///   - progress: Told before each tensor, on the thread that reads.
-    /// - Throws: ``MLXBError``: `notFound` without such a folder; `modelFormat` or `corrupt` for one
-    ///   that is incomplete or contradicts itself; `unsupported` for an architecture or
-    ///   a setting that the library does not have; `cancelled`; `io`, `outOfMemory`, `overBudget`, `invalidArgument`, `backend`.
+    /// - Throws: ``MLXBError``: `notFound` without such a folder; `modelFormat` or `corrupt` for
+    ///   one that is incomplete or contradicts itself; `unsupported` for an architecture or a
+    ///   setting that the library does not have; `cancelled`; `io`, `outOfMemory`, `overBudget`,
+    ///   `invalidArgument`, `backend`.
     public static func load(
         from folder: URL,
         options: LoadOptions = LoadOptions(),

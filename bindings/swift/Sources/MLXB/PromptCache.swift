@@ -57,8 +57,8 @@ public final class PromptCache: Sendable {
         }
     }
 
-    /// Forgets all states in memory, and the conversations of ``Model/respond(to:as:cache:cacheNamespace:)``.
-    /// What is on disk stays.
+    /// Forgets all states in memory, and the conversations of
+    /// ``Model/respond(to:as:cache:cacheNamespace:)``. What is on disk stays.
     public func clear() throws {
         try call { mlxbCacheClear(handle, error: $0) }
     }
