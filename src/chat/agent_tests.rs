@@ -7,8 +7,8 @@ use super::output::real_templates::templates;
 use crate::protocol::Protocol;
 use crate::tokenizer::tests::with_bos;
 
-/// An agent's conversation in each protocol: two calls, their results, an answer and a question,
-/// with ids as the protocol's own service makes them.
+/// An agent's conversation in each protocol: two calls, their results, an answer and a question
+/// in two messages, with ids as the protocol's own service makes them.
 fn requests() -> [(Protocol, Value); 3] {
     let schema =
         json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
@@ -32,7 +32,8 @@ fn requests() -> [(Protocol, Value); 3] {
             {"role": "tool", "tool_call_id": one, "content": "Say-third."},
             {"role": "tool", "tool_call_id": two, "content": "Say-fourth."},
             {"role": "assistant", "content": "Say-fifth."},
-            {"role": "user", "content": "Say-sixth?"},
+            {"role": "user", "content": "Say-sixth."},
+            {"role": "user", "content": "Say-seventh?"},
         ],
     });
     let mut flat = function.clone();
@@ -50,7 +51,8 @@ fn requests() -> [(Protocol, Value); 3] {
                 {"type": "input_text", "text": "Say-fourth."}]},
             {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
                 {"type": "output_text", "text": "Say-fifth.", "annotations": []}]},
-            {"role": "user", "content": "Say-sixth?"},
+            {"role": "user", "content": "Say-sixth."},
+            {"role": "user", "content": "Say-seventh?"},
         ],
     });
     let messages = json!({
@@ -68,7 +70,8 @@ fn requests() -> [(Protocol, Value); 3] {
                 {"type": "tool_result", "tool_use_id": two, "content": [
                     {"type": "text", "text": "Say-fourth."}]}]},
             {"role": "assistant", "content": "Say-fifth."},
-            {"role": "user", "content": "Say-sixth?"},
+            {"role": "user", "content": "Say-sixth."},
+            {"role": "user", "content": "Say-seventh?"},
         ],
     });
     [
@@ -87,6 +90,7 @@ const ORDERS: [&[&str]; 3] = [
         "Say-fourth",
         "Say-fifth",
         "Say-sixth",
+        "Say-seventh",
     ],
     &["Say-second", "Oslo", "Say-third"],
     &["Say-second", "Oslo", "Rome", "Say-fourth"],

@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod alternation;
 mod builder;
 mod call_ids;
 mod clock;

@@ -12,7 +12,7 @@ use super::environment::{Refusal, environment};
 use super::request::Request;
 use super::source::{self, DEFAULT, Sources};
 use super::tokens::{ChatTokens, Control, Prompt};
-use super::{call_ids, effort, single_calls, stable, syntax};
+use super::{alternation, call_ids, effort, single_calls, stable, syntax};
 use crate::error::{Error, Kind, Result};
 use crate::escape::EscapedPath;
 use crate::tokenizer::Tokenizer;
@@ -119,7 +119,7 @@ impl ChatTemplate {
     }
 
     /// As [`tokenize`](Self::tokenize), of a conversation as clients of hosted models send it:
-    /// where the template refuses or drops its tool calls for their form, they are given another.
+    /// where the template refuses or drops something for its form, it is given another.
     ///
     /// # Errors
     /// Those of `render`.
@@ -131,10 +131,11 @@ impl ChatTemplate {
         self.tokenize_request(tokenizer, &self.fitted(request)?)
     }
 
-    /// A request with its tool calls in the form that the template takes.
+    /// A request with its messages and tool calls in the form that the template takes.
     pub(super) fn fitted(&self, request: &Value) -> Result<Request> {
         let mut request = Request::parse(request)?;
         let source = &self.choose(&request)?.source;
+        alternation::apply(&mut request.messages, source);
         single_calls::apply(&mut request.messages, source);
         call_ids::apply(&mut request.messages, source);
         Ok(request)
