@@ -204,7 +204,8 @@ typedef enum mlxb_log_level {
 
 /**
  * Receives one line of log: `level` is one of mlxb_log_level, `message` lives for the call.
- * It may come from any thread, several at once. It must not throw or longjmp.
+ * It may come from any thread, several at once. It must not throw or longjmp. On threads of the
+ * library's own, what would wait for that very thread answers MLXB_BUSY.
  */
 typedef void (*mlxb_log_fn)(void *user_data, int32_t level, mlxb_str message);
 
@@ -686,7 +687,8 @@ typedef struct mlxb_cache mlxb_cache;
  * Sees an entry that is about to be evicted from memory, alive, before it goes to disk: `ns` is
  * the namespace that it was put under, `kv` its state, both for the call only. Called on the
  * thread whose call evicts, which several may do at once; it may call any function of the library,
- * and cannot stop the eviction. It must not throw or longjmp, nor free `kv`.
+ * and cannot stop the eviction. What it puts itself may evict others, for which it is called
+ * within the call. It must not throw or longjmp, nor free `kv`.
  */
 typedef void (*mlxb_evict_fn)(void *user_data, mlxb_str ns, const mlxb_kv *kv);
 
@@ -909,7 +911,7 @@ mlxb_status mlxb_cache_find_exact(const mlxb_cache *cache,
  * not be written before is tried again.
  *
  * @return MLXB_OK; MLXB_NO_SPACE, MLXB_IO and the like when something could not be written:
- *         everything else is; MLXB_BUSY on the cache's own thread, as in a log callback;
+ *         everything else is; MLXB_BUSY on a thread of the library's own, as in a log callback;
  *         MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked process.
  *
  * Thread: any; waits for the engine and the disk. Since 0.1.0.

@@ -16,7 +16,7 @@ use super::{
     transfer,
 };
 use crate::{
-    engine::engine,
+    engine::{engine, is_engine_thread},
     error::{Error, Kind, Result},
     model::State,
 };
@@ -67,6 +67,11 @@ impl Work {
         self.spills.len() + usize::from(self.is_writing)
     }
 
+    /// Whether this thread may wait for what is written: it is none of those that write.
+    fn may_wait(&self) -> bool {
+        self.thread != Some(std::thread::current().id()) && !is_engine_thread()
+    }
+
     /// Whether one more state of so many bytes is too much.
     fn is_full(&self, bytes: u64, most_bytes: u64) -> bool {
         let is_too_large = self.spill_bytes.saturating_add(bytes) > most_bytes;
@@ -111,8 +116,7 @@ impl Core {
         let bytes = leaving.state.bytes;
         let mut given_up = Vec::new();
         let mut content = self.content();
-        // The thread that writes cannot wait for itself.
-        if patience == Patience::Waits && content.work.thread != Some(std::thread::current().id()) {
+        if patience == Patience::Waits && content.work.may_wait() {
             content = self
                 .work_changed
                 .wait_while(content, |content| content.work.is_full(bytes, most_bytes))
@@ -156,29 +160,36 @@ impl Core {
 
     /// Waits until everything is written.
     pub(super) fn flush(&self) -> Result<()> {
+        let failures = self.failures();
         self.wait(
             |content| content.work.pending() == 0 && content.shelf.next_due().is_none(),
             true,
+            failures,
         )
     }
 
-    /// Waits until everything that has left memory is written.
-    pub(super) fn wait_for_spills(&self) -> Result<()> {
-        self.wait(|content| content.work.pending() == 0, false)
+    /// Waits until everything that has left memory is written. As [`Self::flush`], it tells of
+    /// failures beyond the first `failures`.
+    pub(super) fn wait_for_spills(&self, failures: u64) -> Result<()> {
+        self.wait(|content| content.work.pending() == 0, false, failures)
     }
 
-    fn wait(&self, is_done: impl Fn(&Content) -> bool, flushes: bool) -> Result<()> {
+    /// How many writes have failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.content().work.failures
+    }
+
+    fn wait(&self, is_done: impl Fn(&Content) -> bool, flushes: bool, failures: u64) -> Result<()> {
         if self.disk.is_none() {
             return Ok(());
         }
         let mut content = self.content();
-        if content.work.thread == Some(std::thread::current().id()) {
+        if !content.work.may_wait() {
             return Err(Error::new(
                 Kind::Busy,
-                "the cache's own thread cannot wait for itself",
+                "a thread of the library's own cannot wait for itself",
             ));
         }
-        let failures = content.work.failures;
         if flushes {
             content.shelf.retry_unwritten(Instant::now());
         }
@@ -372,5 +383,39 @@ impl Content {
             self.in_use
                 .remove(&leaving.namespace, &leaving.state.tokens, ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::cache::{Cache, CacheOptions, DiskOptions};
+
+    /// What a log callback may do there.
+    #[test]
+    fn the_engine_thread_does_not_wait_for_the_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(CacheOptions {
+            disk: Some(DiskOptions::new(folder.path())),
+            ..CacheOptions::default()
+        })
+        .unwrap();
+        let (sender, done) = mpsc::channel();
+        std::thread::spawn(move || {
+            let outcomes = engine().unwrap().run(move |_| {
+                let outcomes = [
+                    engine().map(|_| ()),
+                    cache.flush(),
+                    cache.trim(0).map(|_| ()),
+                ];
+                drop(cache);
+                outcomes.map(|outcome| outcome.unwrap_err().kind())
+            });
+            sender.send(outcomes.unwrap()).unwrap();
+        });
+        let kinds = done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(kinds.expect("nobody waits for itself"), [Kind::Busy; 3]);
     }
 }

@@ -40,7 +40,9 @@ use self::{
 };
 pub(crate) use self::{namespace::Namespace, responses::ResponseStore, session::Session};
 use crate::{
+    engine::is_engine_thread,
     error::{Error, Kind, Result},
+    escape::EscapedPath,
     model::{Kv, Model},
 };
 
@@ -129,8 +131,11 @@ impl Cache {
         let disk = match &options.disk {
             None => None,
             Some(on_disk) => {
-                let disk = Disk::open(&on_disk.dir, on_disk.bytes, on_disk.verify)?;
-                let remembered = Remembered::new(&on_disk.dir);
+                // Wherever the process goes later.
+                let dir = std::path::absolute(&on_disk.dir)
+                    .map_err(|error| Error::io(EscapedPath(&on_disk.dir), error))?;
+                let disk = Disk::open(&dir, on_disk.bytes, on_disk.verify)?;
+                let remembered = Remembered::new(&dir);
                 Some((disk, remembered))
             }
         };
@@ -239,6 +244,7 @@ impl Cache {
     /// As [`Self::flush`]; the memory is free nevertheless.
     pub fn trim(&self, memory_bytes: u64) -> Result<u64> {
         let core = self.core()?;
+        let failures = core.failures();
         let (before, taken) = {
             let mut content = core.content();
             let before = content.shelf.bytes();
@@ -248,7 +254,7 @@ impl Cache {
         };
         core.evict(taken, Patience::Waits);
         let freed = before.saturating_sub(core.content().shelf.bytes());
-        core.wait_for_spills()?;
+        core.wait_for_spills(failures)?;
         Ok(freed)
     }
 
@@ -331,8 +337,9 @@ impl Drop for Handle {
             && let Some(keeper) = keeper
         {
             self.core.stop_keeper();
-            // A callback of the library may drop the cache on that very thread.
-            if keeper.thread().id() != std::thread::current().id() {
+            // A callback of the library may drop the cache on that very thread, or on the one
+            // that it needs to write.
+            if keeper.thread().id() != std::thread::current().id() && !is_engine_thread() {
                 let _ = keeper.join();
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     footprint::Need,
     memory::{self, Admission},
     model::{LayerCache, LoadedModel, State, from_mlx_dtype, to_mlx_dtype},
+    safetensors::Dtype,
 };
 
 /// The layers of a state.
@@ -278,6 +279,7 @@ fn check_layout(layout: &[TensorLayout], model: &LoadedModel) -> Result<()> {
         let fits = tensor.name == format!("layers.{}.{part}", index / 2)
             && tensor.heads as u64 == shape.kv_head_count
             && tensor.width as u64 == shape.head_dim
+            && matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
             && element_bytes(tensor) as u64 == shape.element_bytes;
         if !fits {
             return Err(unfit(&tensor.name));

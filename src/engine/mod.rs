@@ -26,7 +26,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use once_cell::sync::OnceCell;
 
 pub(crate) use mlx::Mlx;
-pub(crate) use owned::Owned;
+pub(crate) use owned::{Owned, is_engine_thread};
 pub(crate) use pages::{Pages, adopted_bytes, adopted_peak_bytes};
 
 use crate::error::{Error, Kind, Result};
@@ -79,7 +79,8 @@ static ENGINE: OnceCell<Engine> = OnceCell::new();
 ///
 /// # Errors
 /// [`Kind::Unsupported`] in a process forked after the engine started, [`Kind::Cancelled`] in one
-/// that exits, [`Kind::Backend`] when MLX cannot be prepared.
+/// that exits, [`Kind::Backend`] when MLX cannot be prepared, [`Kind::Busy`] on the engine thread
+/// itself, as in a log callback.
 pub(crate) fn engine() -> Result<&'static Engine> {
     let engine = ENGINE.get_or_try_init(Engine::launch)?;
     if engine.process != std::process::id() {
@@ -90,6 +91,12 @@ pub(crate) fn engine() -> Result<&'static Engine> {
     }
     if engine.stopping.load(Ordering::Acquire) {
         return Err(stopped());
+    }
+    if is_engine_thread() {
+        return Err(Error::new(
+            Kind::Busy,
+            "the engine's own thread cannot wait for itself",
+        ));
     }
     Ok(engine)
 }

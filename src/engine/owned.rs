@@ -43,12 +43,17 @@ pub(super) fn this_is_the_engine() {
     IS_ENGINE.set(true);
 }
 
+/// Whether this is the engine thread, which cannot wait for itself.
+pub(crate) fn is_engine_thread() -> bool {
+    IS_ENGINE.try_with(Cell::get) == Ok(true)
+}
+
 impl<T: Send + 'static> Drop for Owned<T> {
     fn drop(&mut self) {
         // SAFETY: this is the drop, so the value is taken once.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         // A command to itself would come too late for an engine that is about to stop.
-        if IS_ENGINE.try_with(Cell::get) == Ok(true) {
+        if is_engine_thread() {
             drop(value);
             return;
         }

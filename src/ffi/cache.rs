@@ -27,7 +27,8 @@ pub struct mlxb_cache(pub(crate) Cache);
 /// Sees an entry that is about to be evicted from memory, alive, before it goes to disk: `ns` is
 /// the namespace that it was put under, `kv` its state, both for the call only. Called on the
 /// thread whose call evicts, which several may do at once; it may call any function of the library,
-/// and cannot stop the eviction. It must not throw or longjmp, nor free `kv`.
+/// and cannot stop the eviction. What it puts itself may evict others, for which it is called
+/// within the call. It must not throw or longjmp, nor free `kv`.
 pub type mlxb_evict_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, ns: mlxb_str, kv: *const mlxb_kv)>;
 
@@ -409,7 +410,7 @@ pub unsafe extern "C" fn mlxb_cache_find_exact(
 /// not be written before is tried again.
 ///
 /// @return MLXB_OK; MLXB_NO_SPACE, MLXB_IO and the like when something could not be written:
-///         everything else is; MLXB_BUSY on the cache's own thread, as in a log callback;
+///         everything else is; MLXB_BUSY on a thread of the library's own, as in a log callback;
 ///         MLXB_INVALID_ARGUMENT; MLXB_UNSUPPORTED in a forked process.
 ///
 /// Thread: any; waits for the engine and the disk. Since 0.1.0.

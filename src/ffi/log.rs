@@ -29,7 +29,8 @@ pub enum mlxb_log_level {
 }
 
 /// Receives one line of log: `level` is one of mlxb_log_level, `message` lives for the call.
-/// It may come from any thread, several at once. It must not throw or longjmp.
+/// It may come from any thread, several at once. It must not throw or longjmp. On threads of the
+/// library's own, what would wait for that very thread answers MLXB_BUSY.
 pub type mlxb_log_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void, level: i32, message: mlxb_str)>;
 

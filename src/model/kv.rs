@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use mlx_rs::transforms;
+
 use super::{LayerCache, LoadedModel, Model, Running};
 use crate::{
     engine::{Mlx, Owned},
@@ -59,6 +61,10 @@ impl State {
             layers.iter().all(|layer| layer.offset() >= tokens.len()),
             "a layer has not seen all tokens of its state"
         );
+        // A layer that was trimmed holds the buffers that it was cut from until it is computed.
+        if let Err(error) = transforms::async_eval(layers.iter().flat_map(LayerCache::arrays)) {
+            log::warn!("a state cannot be computed: {error}");
+        }
         Self {
             tokens,
             bytes: layers.iter().map(|layer| layer.bytes() as u64).sum(),

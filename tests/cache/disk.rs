@@ -158,6 +158,31 @@ fn a_trim_writes_all_that_it_evicts() {
 }
 
 #[test]
+fn a_trim_tells_of_what_could_not_be_written() {
+    let model = tiny_model::load(1);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(CacheOptions {
+        disk: Some(DiskOptions {
+            bytes: 600_000,
+            write_after: std::time::Duration::MAX,
+            ..DiskOptions::new(folder.path())
+        }),
+        ..CacheOptions::default()
+    })
+    .unwrap();
+    // The first to go, and too large. None begins as another, which would be a use of it.
+    for first in 0..100 {
+        let count = if first == 0 { 1500 } else { 5 };
+        let prompt = [&[2 + first], &tokens(1, count)[..]].concat();
+        run(&model, None, &prompt, &cached(1, &cache, ""));
+    }
+    assert_eq!(cache.trim(0).unwrap_err().kind(), mlxb::Kind::NoSpace);
+    let statistics = cache.statistics().unwrap();
+    assert_eq!((statistics.writes, statistics.failed_writes), (99, 1));
+    assert_eq!(cache.trim(0).unwrap(), 0, "it has been told");
+}
+
+#[test]
 fn a_flush_tells_of_every_failure_and_the_next_one_tries_again() {
     let model = tiny_model::load(1);
     let folder = tempfile::tempdir().unwrap();
@@ -191,6 +216,54 @@ fn a_flush_tells_of_every_failure_and_the_next_one_tries_again() {
     for prompt in [first, second] {
         assert!(cache.find_exact(&model, "", &prompt).unwrap());
     }
+}
+
+const STATES: &str = "MLXB_TEST_STATES";
+
+/// What a process does that goes elsewhere after it has opened a folder.
+#[test]
+fn wanderer() {
+    let Ok(elsewhere) = std::env::var(STATES) else {
+        return;
+    };
+    let model = tiny_model::load(1);
+    let cache = unhurried(1 << 30, Path::new("states"));
+    std::env::set_current_dir(elsewhere).unwrap();
+    run(&model, None, &tokens(1, 20), &cached(1, &cache, ""));
+    cache.flush().unwrap();
+}
+
+#[test]
+fn a_relative_folder_stays_where_it_was() {
+    let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "disk::wanderer"])
+        .env(STATES, elsewhere.path())
+        .current_dir(here.path())
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(child.unwrap().success());
+    assert_eq!(files(&here.path().join("states")).len(), 1);
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_state_of_whole_numbers_is_no_state() {
+    let model = tiny_model::load(1);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    let kv = Kv::new(&model);
+    run(&model, Some(&kv), &tokens(1, 20), &greedy(1));
+    kv.save(&path).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    for place in 0..2000 {
+        if &bytes[place..place + 5] == b"\"F32\"" {
+            bytes[place + 1] = b'U';
+        }
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let error = Kv::load(&model, &path, None).unwrap_err();
+    assert_eq!(error.kind(), mlxb::Kind::Corrupt, "{error}");
 }
 
 #[test]

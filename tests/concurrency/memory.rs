@@ -181,3 +181,34 @@ fn a_refused_request_puts_back_what_it_took_from_the_cache() {
     let generated = run(&model, None, &longer, &cached(1)).0;
     assert_eq!(generated.reused_tokens, prompt.len());
 }
+
+/// What is left of a long state, when nothing was run behind it, does not hold the long one.
+#[test]
+fn the_beginning_of_a_state_does_not_keep_the_rest() {
+    let _alone = alone();
+    let model = tiny_model::load(1);
+    let cache = Cache::open(CacheOptions::default()).unwrap();
+    let cached = |max_tokens| GenerateOptions {
+        cache: Some(CacheUse {
+            cache: cache.clone(),
+            namespace: String::new(),
+        }),
+        ..endless(max_tokens, 1)
+    };
+    let long: Vec<u32> = (0..4000).map(|n| 2 + n * 7 % 250).collect();
+    run(&model, None, &[9], &endless(10, 1));
+    let before = memory::statistics().unwrap().active_bytes;
+    run(&model, None, &long, &cached(1));
+    assert_eq!(
+        run(&model, None, &long[..101], &cached(0)).0.reused_tokens,
+        100
+    );
+    let beginning = cache.statistics().unwrap().memory_bytes;
+    assert_eq!(cache.statistics().unwrap().entries, 2);
+    cache.trim(beginning - 4000 * 512).unwrap();
+    let left = cache.statistics().unwrap();
+    assert_eq!(left.entries, 1);
+    assert!(left.memory_bytes < 512 * 512, "{}", left.memory_bytes);
+    let active = memory::statistics().unwrap().active_bytes - before;
+    assert_eq!(active, left.memory_bytes);
+}
