@@ -9,7 +9,7 @@ use crate::error::{Error, Kind};
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
     /// A field of the request.
-    #[error("{mistake:?} at {place}")]
+    #[error("{}: {place}", mistake.code())]
     Field { place: String, mistake: Mistake },
     /// The model, which did not do what the request may ask of it.
     #[error("the model")]
