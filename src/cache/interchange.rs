@@ -120,8 +120,15 @@ impl Kv {
         }
         let count = count.filter(|&count| count > 0);
         let count = count.ok_or_else(|| corrupt(path, "holds no positions", ""))?;
+        let are_given = tokens.is_some();
         let tokens = settle_tokens(&shard, count, tokens)?;
-        model.0.check_tokens(&tokens)?;
+        model
+            .0
+            .check_tokens(&tokens)
+            .map_err(|error| match are_given {
+                true => error,
+                false => corrupt(path, "is of another model", error.message()),
+            })?;
         let engine = engine()?;
         let mut room = Room::new(engine, &model.0, &layout, count)?;
         let capacity = room.capacity;

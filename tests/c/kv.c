@@ -290,6 +290,22 @@ static void a_saved_state_is_loaded_as_it_was(void) {
                  mlxb_kv_load(tiny(), path, options.tokens, PROMPT, &loaded, &error));
     CHECK(loaded == NULL);
     mlxb_kv_free(kv);
+
+    /* Of a model with more tokens. */
+    FILE *file = fopen(path, "r+b");
+    unsigned char header[4096];
+    size_t length = fread(header, 1, sizeof header, file), at = 1;
+    while (at + 3 < length && !(header[at - 1] == ' ' && isdigit(header[at]) &&
+                                isdigit(header[at + 1]) && isdigit(header[at + 2]))) {
+        at++;
+    }
+    CHECK(at + 3 < length);
+    fseek(file, (long)at, SEEK_SET);
+    fputc('9', file);
+    fclose(file);
+    EXPECT_ERROR(MLXB_CORRUPT, "of another model",
+                 mlxb_kv_load(tiny(), path, NULL, 0, &loaded, &error));
+    CHECK(loaded == NULL);
     CHECK_INT(0, remove(path));
 }
 
