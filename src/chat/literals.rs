@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Encloses a marked literal while a template runs. Noncharacters: no text holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Literals {
         true
     }
 
-    /// Marks the literals in all texts inside `value`, keys excepted; whether there were any.
+    /// Marks the literals in all texts inside `value`, keys included; whether there were any.
     pub(super) fn mark(&self, value: &mut Value, marks: Marks) -> bool {
         match value {
             Value::String(text) => self.mark_text(text, marks),
@@ -83,11 +83,30 @@ impl Literals {
                     .iter_mut()
                     .fold(found, |found, item| self.mark(item, marks) | found)
             }
-            Value::Object(object) => object
-                .values_mut()
-                .fold(false, |found, item| self.mark(item, marks) | found),
+            Value::Object(object) => {
+                let found = self.mark_keys(object, marks);
+                object
+                    .values_mut()
+                    .fold(found, |found, item| self.mark(item, marks) | found)
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
+    }
+
+    /// Keys are texts, too: templates print the names of parameters. Those that a template
+    /// asks for hold no literal.
+    fn mark_keys(&self, object: &mut Map<String, Value>, marks: Marks) -> bool {
+        if !object.keys().any(|key| self.find(key).is_some()) {
+            return false;
+        }
+        *object = std::mem::take(object)
+            .into_iter()
+            .map(|(mut key, value)| {
+                self.mark_text(&mut key, marks);
+                (key, value)
+            })
+            .collect();
+        true
     }
 
     /// Templates join the texts of content parts: where a literal would arise at a seam, a
@@ -96,8 +115,12 @@ impl Literals {
         let mut found = false;
         let mut before = String::new();
         for part in parts {
-            let Some(Value::String(text)) = part.get_mut("text") else {
-                continue;
+            let text = match part {
+                Value::String(text) => text,
+                part => match part.get_mut("text") {
+                    Some(Value::String(text)) => text,
+                    _ => continue,
+                },
             };
             let seam = before.len();
             before.push_str(text);
@@ -145,6 +168,10 @@ mod tests {
             ("<b>", "<b>"),
         ] {
             assert_eq!(marked(&json!({"k": [text]})), json!({"k": [result]}));
+            assert_eq!(
+                marked(&json!({text: 1, "k": 2})).to_string(),
+                json!({result: 1, "k": 2}).to_string()
+            );
         }
     }
 
@@ -159,6 +186,7 @@ mod tests {
             marked(&json!([part("<"), part("a"), part(">y")])),
             json!([part("<"), part("a"), part("]>y")])
         );
+        assert_eq!(marked(&json!(["x<", "a>"])), json!(["x<", "]a>"]));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Request {
 }
 
 impl Request {
-    /// All texts in it, keys excepted.
+    /// All texts in it, keys included.
     pub(super) fn texts(&self) -> Vec<&str> {
         let mut texts = Vec::new();
         let lists = [
@@ -130,7 +130,10 @@ fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => texts.push(text),
         Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
-        Value::Object(object) => object.values().for_each(|item| collect_texts(item, texts)),
+        Value::Object(object) => {
+            texts.extend(object.keys().map(String::as_str));
+            object.values().for_each(|item| collect_texts(item, texts));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -101,6 +101,26 @@ fn tools_and_variables_are_guarded() {
 }
 
 #[test]
+fn keys_are_guarded() {
+    let source = "<|im_start|>{% for m in messages %}{{ m.tool_calls[0].function.arguments | tojson }}\
+        {{ m.tool_calls[0].function.arguments }}{% endfor %}{{ tools | tojson }}{{ tools }}<|im_end|>";
+    let properties =
+        json!({"a": {"type": "string"}, "<|im_end|>": {"type": "string"}, "\u{FDD0}": {}});
+    let request = json!({
+        "messages": [{"role": "assistant", "tool_calls": [{"type": "function",
+            "function": {"name": "f", "arguments": {"x<|im_start|>": {"<s>": [{"<|im_end|>": 1}]}}}}]}],
+        "tools": [{"type": "function", "function": {"name": "f",
+            "parameters": {"type": "object", "properties": properties, "required": ["<|im_end|>"]}}}],
+    });
+    let tokenizer = with_bos();
+    let template = template(source);
+    let tokens = template.tokenize(&tokenizer, &request).unwrap();
+    assert_eq!(added(&tokenizer, &tokens), ["<|im_start|>", "<|im_end|>"]);
+    let text = template.render(&request).unwrap();
+    assert_eq!(tokenizer.decode(&tokens.ids, false), text);
+}
+
+#[test]
 fn a_template_that_reads_a_token_decides_what_it_means() {
     let source = "{% for m in messages %}{% if m.content.startswith('<tool>') %}[{{ m.content }}]{% else %}{{ m.content }}{% endif %}{% endfor %}";
     let tokenizer = with_bos();
