@@ -134,11 +134,13 @@ fn float(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Value,
 }
 
 /// `str(value)`.
-fn string(value: &Value) -> Value {
-    match value.kind() {
-        ValueKind::String => value.clone(),
-        _ => Value::from(python::text(value)),
+fn string(state: &State, value: &Value) -> Result<Value, Error> {
+    if value.kind() == ValueKind::String {
+        return Ok(value.clone());
     }
+    let text = python::text(value);
+    state.consume_fuel(text.len() as u64 / 16)?;
+    Ok(Value::from(text))
 }
 
 /// Jinja's `trim(value, chars=None)`.
