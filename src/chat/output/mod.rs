@@ -19,6 +19,8 @@ mod marker_tests;
 #[cfg(test)]
 pub(super) mod real_templates;
 #[cfg(test)]
+mod slip_tests;
+#[cfg(test)]
 pub(super) mod tests;
 
 use serde_json::{Map, Value};
